@@ -24,7 +24,7 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.verdict import Proven
-from tensorlang.schedule.scan import growths, has_one_place, running
+from tensorlang.schedule.scan import defined_along, growths, has_one_place, points, running
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import OPERATIONS, Binary, Const, Definition, Expr, Piece, Program, Read, Tensor
 from tensorlang.tensor.walk import Fresh, components, definers, fresh_for, reads, refresh, substitute
@@ -74,8 +74,6 @@ def chain_along(program: Program, definition: Definition, axis: str) -> Chain | 
     tensor = definition.tensors[0]
     if axis not in definition.axes or len(definition.tensors) > 1 or tensor.dtype != compute_dtype(tensor.dtype):
         return None
-    if next(len(group) for group in components(program) if definition in group) > 1:
-        return None
     own = [(p, r) for p in definition.pieces for r in reads(p.value) if r.tensor == tensor.name]
     if len(own) != 1:
         return None
@@ -83,10 +81,11 @@ def chain_along(program: Program, definition: Definition, axis: str) -> Chain | 
     combined, new_first = then.value, isinstance(then.value, Binary) and read == then.value.rhs
     if not isinstance(combined, Binary) or combined.op not in OPERATIONS.values() or read not in (combined.lhs, combined.rhs):
         return None
+    if next(len(group) for group in components(program) if definition in group) > 1:
+        return None
     new = combined.lhs if new_first else combined.rhs
     where = affine.conj(*(c for c in affine.conjuncts(then.guard) if axis not in affine.name_set(c)))
-    ranges = (*(affine.compare(">=", s, 0) for s in program.sizes), *(affine.within(a, 0, shape[a]) for a in definition.axes))
-    known = affine.conj(program.context, *ranges)
+    known = points(program, definition.axes, shape)
 
     def same(a: Cond, b: Cond) -> bool:
         both = ((a, b), (b, a))
@@ -112,9 +111,9 @@ def is_exact(program: Program, chain: Chain) -> bool:
 def scanned_in_parts(program: Program, tensor: str, axis: str, lengths: Sequence[int]) -> Program | str:
     """Return the program with a reduction of `tensor` that grows along `axis` as a running one, or its recurrence along it, in stretches of
     the first of `lengths`, what is before these in stretches of the next, and so on, or the reason why it cannot be."""
-    definition = definers(program).get(tensor)
-    if definition is None or axis not in definition.axes:
-        return f"there is no tensor `{tensor}` with an axis `{axis}` defined here"
+    definition = defined_along(program, tensor, axis)
+    if isinstance(definition, str):
+        return definition
     if min(lengths, default=0) < 2:
         return "stretches have two elements or more"
     if has_one_place(definition, axis):

@@ -15,7 +15,7 @@ and sums are grouped otherwise than a `strict` operator allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import compute_dtype
@@ -70,9 +70,9 @@ class Growth:
 
 def scanned(program: Program, tensor: str, axis: str) -> Program | str:
     """Return the program with a reduction of `tensor` as one that runs along `axis`, or the reason why there is none."""
-    definition = definers(program).get(tensor)
-    if definition is None or axis not in definition.axes:
-        return f"there is no tensor `{tensor}` with an axis `{axis}` defined here"
+    definition = defined_along(program, tensor, axis)
+    if isinstance(definition, str):
+        return definition
     if has_one_place(definition, axis):
         return program
     if program.mode == "strict":
@@ -81,6 +81,20 @@ def scanned(program: Program, tensor: str, axis: str) -> Program | str:
     if growth is None:
         return f"no reduction of `{tensor}` has the terms of its neighbour along `{axis}`, and few more"
     return running(program, definition, axis, growth)
+
+
+def defined_along(program: Program, tensor: str, axis: str) -> Definition | str:
+    """Return the definition of `tensor`, or the reason why nothing of it can run along `axis`."""
+    definition = definers(program).get(tensor)
+    if definition is None or axis not in definition.axes:
+        return f"there is no tensor `{tensor}` with an axis `{axis}` defined here"
+    return definition
+
+
+def points(program: Program, axes: Sequence[str], shape: Mapping[str, Affine]) -> Cond:
+    """Return where some axes of these extents are."""
+    ranges = (*(affine.compare(">=", s, 0) for s in program.sizes), *(affine.within(a, 0, shape[a]) for a in axes))
+    return affine.conj(program.context, *ranges)
 
 
 def has_one_place(definition: Definition, axis: str) -> bool:
@@ -148,8 +162,7 @@ def _growth(program: Program, definition: Definition, piece: Piece, written: Red
     if has_gather(written) and (is_asked_for or len(axes) < len(shape) or len(kept) < len(guards)):
         return None  # it would read at indices from data that no element asks for
     guard = affine.conj(*kept)
-    ranges = (*(affine.compare(">=", s, 0) for s in sizes), *(affine.within(a, 0, shape[a]) for a in axes))
-    context = affine.conj(program.context, *ranges, guard)
+    context = affine.conj(points(program, axes, shape), guard)
     e = _ranged(sizes, axes, written, axis, context)
     bounds = [(b, is_end) for b in e.binders for is_end, bound in ((False, b.lo), (True, b.hi)) if axis in affine.name_set(bound)]
     if not _is_same_along(e, axis) or len(bounds) != 1:

@@ -145,10 +145,9 @@ def _scanned(d: Deriver) -> Deriver:
             if extent < LONG_CHAIN:
                 continue
             lengths = _part_lengths(extent) if beside < ENOUGH else []
-            grown = scanned(d.program, name, axis)
-            made = scanned_in_parts(d.program, name, axis, lengths) if lengths else grown
-            if isinstance(made, str) and isinstance(grown, Program):
-                made, lengths = grown, []
+            made = scanned_in_parts(d.program, name, axis, lengths) if lengths else scanned(d.program, name, axis)
+            if isinstance(made, str) and lengths:
+                made, lengths = scanned(d.program, name, axis), []
             if isinstance(made, Program) and not problems_since(d.program, made):
                 return _scanned(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.scan(f"{name}.{axis}", to=lengths)))
     return d

@@ -30,7 +30,7 @@ from codegen.gpu.text import KernelText, Scope
 from codegen.gpu.warp_specialization import REGISTERS, Roles, arrivals, registers_of, roles_of
 from codegen.loops.evaluate import evaluate
 from codegen.loops.indices import Algebra, Range
-from codegen.loops.nodes import Alloc, Barrier, Boxes, Buffer, Index, Int, Load, Mma, Mul, Release, Require, Stmt
+from codegen.loops.nodes import Alloc, Barrier, Boxes, Buffer, For, Index, Int, Load, Mma, Mul, Release, Require, Stmt, ValueIndex
 from codegen.loops.verify import Env
 from codegen.loops.walk import free_vars, stores, walk
 
@@ -90,6 +90,12 @@ def _checks(block: BlockCode) -> bool:
     return any(isinstance(n, Require) for n in walk(*block.body))
 
 
+def _ends_at_data(block: BlockCode) -> bool:
+    """Tell whether data say where a loop begins or ends: they may be further than 32 bits reach."""
+    ends = (end for loop in walk(*block.body) if isinstance(loop, For) for end in (loop.lo, loop.hi))
+    return any(isinstance(part, ValueIndex) for end in ends for part in walk(end))
+
+
 def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     """Return one launch as a kernel. It `heeds` what launches before it checked: where they found a requirement unmet it does nothing."""
     otherwise = accessed_directly(block.body)
@@ -98,7 +104,7 @@ def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     written = {s.buffer for s in stores(*block.body)}
     sizes = (*found.function.sizes, *block.told)
     names = Identifiers()
-    wide = bool(found.function.sizes) or any(cell_count(b) >= 1 << 31 for b in buffers)
+    wide = bool(found.function.sizes) or any(cell_count(b) >= 1 << 31 for b in buffers) or _ends_at_data(block)
     kernel = KernelText(block, block.geometry, names, reads_asynchronously=_reads_asynchronously(block.body))
     roles = roles_of(block.body)
     kernel.barriers = {n.barriers: 1 for n in boxes} | {

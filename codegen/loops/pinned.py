@@ -68,6 +68,27 @@ def pinned(function: Function) -> Function:
     return replace(function, body=_block(function.body))
 
 
+def pinned_in_threads(function: Function) -> Function:
+    """Return `function` with those loops bounded by conditions of data in which nothing is bound to threads: what threads do together, and
+    where they wait for each other, is no matter of what one of them has read."""
+    return replace(function, body=_in_threads(function.body))
+
+
+def _in_threads(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() if not any(s.kind not in _LEAVES for s in walk(*stmt.body) if isinstance(s, For)):
+                out += _block((stmt,))
+            case For():
+                out.append(replace(stmt, body=_in_threads(stmt.body)))
+            case If():
+                out.append(replace(stmt, then=_in_threads(stmt.then), orelse=_in_threads(stmt.orelse)))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
 def only_iteration(loop: For) -> tuple[Expr, Index, Index] | None:
     """Return the value that the variable of a pinned loop has in its only iteration, and between which indices, both included, it has to
     lie for there to be one; None for any other loop."""

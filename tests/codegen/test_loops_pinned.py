@@ -13,7 +13,7 @@ from codegen.llvm.target import host
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse
-from codegen.loops.pinned import pinned
+from codegen.loops.pinned import pinned, pinned_in_threads
 from codegen.loops.printer import show
 from codegen.loops.verify import verify
 
@@ -49,6 +49,15 @@ def test_an_equation_with_data_becomes_the_bounds_of_its_loop() -> None:
     text = after(SCATTER)
     assert "for n in max(0, value(ids[k])) .. max(-1, min(6, value(ids[k]))) + 1" in text
     assert "if" not in text
+
+
+@pytest.mark.parametrize(("inside", "bounds"), [("thread 3", "0 .. 7"), ("serial 3", "max(0, value(ids[k])) ..")])
+def test_a_loop_of_a_thread_is_bounded_by_data_and_none_around_threads_is(inside: str, bounds: str) -> None:
+    body = (
+        f"for k in 0 .. 5 thread 5 {{ for n in 0 .. 7 {{ if ids[k] == index(n) {{ for j in 0 .. 3 {inside} {{ y[n, j] = u[k, j] }} }} }} }}"
+    )
+    text = show(pinned_in_threads(parsed(body)))
+    assert f"for n in {bounds}" in text
 
 
 PAIR = """for k in 0 .. 5 { for n in 0 .. 7 {

@@ -11,7 +11,7 @@ from usual_device import derive_device, device_loops
 from codegen.loops.printer import show
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.policy.gpu import recurrence_cost
+from tensorlang.policy.gpu import recurrence_cost, scattered_sums
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
@@ -159,6 +159,17 @@ reducer least_greatest (l1, h1) (l2, h2) from none = (min(l1, l2), max(h1, h2))
 
 op span(x: f32[M, 4]) -> (lo: f32[M], hi: f32[M]) { lo[i], hi[i] = least_greatest(j in 0..4) (x[i, j], x[i, j]) }
 
+op segments(x: f32[K, D], ids: i64[K], _like: f32[N]) -> (y: f32[N, D]) { y[n, d] = sum(k, ids[k] == n) x[k, d] }
+
+op counted(ids: i64[B, K], _like: f32[N]) -> (y: i32[B, N]) { y[b, n] = sum(k, ids[b, k] == n) i32(1) }
+
+op farthest(x: f32[K], ids: i64[K], _like: f32[N]) -> (y: f32[N], z: f32[N]) {
+    y[n] = max(k, ids[k] == n, from 0) x[k]
+    z[n] = y[n] * y[n]
+}
+
+op sparse(x: f32[E], begin: i64[P]) -> (y: f32[P - 1]) { y[i] = sum(e, begin[i] <= e, e < begin[i + 1]) x[e] * x[e] }
+
 op hashed(x: i32[M, N]) -> (h: i32[M]) {
     t[i, j] = x[i, j] * 1664525
     h[i] = sum(j) t[i, j]
@@ -268,6 +279,50 @@ def test_counts_are_shared_by_threads_and_so_are_checks_of_data(executor: Execut
     assert_computed(executor, program, derive_device(program), ids)
     checks = loops_of("bins", ids).split("require")[0]
     assert "for block in 0 .. 4 block.x 4" in checks and "thread 256" in checks
+
+
+IDS = np.array([3, 2, 3, -1, 8, 3 + 2**32, 0, 2, 9, 2] * 40)
+"""Of nine elements, some that there are not: also where no more than 32 bits are looked at."""
+
+
+@pytest.mark.parametrize(
+    ("operator", "arrays", "directives"),
+    [
+        ("segments", (normal(400, 7), IDS, normal(9)), ["order y.part.d, y.part.k.in, y.part.k.out, y.part.n"]),
+        (
+            "segments",
+            (normal(400, 40), IDS, normal(9)),
+            ["layout y.part as [k.in, n, d]", "order y.part.k.in, y.part.d, y.part.k.out, y.part.n"],
+        ),
+        ("counted", (np.stack([IDS, 8 - IDS]), normal(9)), ["rfactor k by", "order y.part.b, y.part.k.in, y.part.k.out, y.part.n"]),
+        ("farthest", (normal(400), IDS, normal(9)), ["order y.part.k.in, y.part.k.out, y.part.n"]),
+    ],
+    ids=["few columns", "columns for warps", "rows", "beside its reader"],
+)
+def test_threads_go_once_through_terms_whose_data_name_an_element(operator, arrays, directives, monkeypatch, executor: Executor):
+    for name, value in {"SCATTERED": 2, "ENOUGH": 128, "LAUNCHED": 0}.items():
+        monkeypatch.setattr(scattered_sums, name, value)
+    program = called(operator, *arrays, module=OWN)
+    schedule = derive_device(program)
+    assert all(directive in str(schedule) for directive in directives)
+    assert_computed(executor, program, schedule, *arrays, seeds=(4,))
+
+
+def test_elements_ask_for_terms_where_either_are_few_and_threads_go_through_these_where_there_are_enough():
+    assert "rfactor" not in str(derive_device(called("segments", normal(30, 8), IDS[:30], normal(9), module=OWN)))
+    long = np.zeros(1_000_000, np.int64)
+    assert "rfactor k by 32768" in str(derive_device(called("counted", long[None], normal(300), module=OWN)))
+    wide = str(derive_device(called("segments", np.zeros((64, 40_000), np.float32), long[:64], normal(100), module=OWN)))
+    assert "rfactor" not in wide and "order y.d, y.k, y.n" in wide
+
+
+@pytest.mark.parametrize("begin", [[0, 3, 3, 9, 40], [-5, 7, 2, 2**33, 2**40], [2**32, 2**32 + 9, 4, 12, 8]])
+def test_rows_go_from_where_data_begin_to_where_they_end(begin: list[int], executor: Executor):
+    x, rows = normal(40), np.array(begin)
+    program = called("sparse", x, rows, module=OWN)
+    assert_computed(executor, program, derive_device(program), x, rows, seeds=(4,))
+    start, end = loops_of("sparse", x, rows).split("for y_e_o in ")[1].split(" {")[0].split(" .. ")
+    assert "value(begin[y_i])" in start and "value(begin[y_i + 1])" in end
 
 
 def test_a_row_times_a_matrix_is_cut_into_parts_that_fill_the_device_and_large_strides_are_no_windows(executor: Executor):

@@ -24,6 +24,7 @@ from codegen.gpu.spread_checks import spread_checks
 from codegen.loops.contract import contract
 from codegen.loops.nodes import Function
 from codegen.loops.notes import AnyOrder, Edge, Kept, Multicast
+from codegen.loops.pinned import pinned_in_threads
 from codegen.loops.printer import show as show_loops
 from codegen.loops.simplify import simplify
 from codegen.loops.unread import without_unread
@@ -160,8 +161,11 @@ def _checked_by_threads(function: Function, lowered: Lowered, machine: GpuMachin
 
 
 def _whole(plan: Plan, lowered: Lowered) -> Function:
-    """Return the simplified loops, blocks in clusters and persistent ones, tiles at the edges run to their ends where nobody sees it."""
-    function = blocks_outside(simplify(without_unread(lowered.function)))
+    """Return the simplified loops, those of a thread as far as data let them go, blocks in clusters and persistent ones, tiles at the edges
+    run to their ends where nobody sees it."""
+    function = simplify(without_unread(lowered.function))
+    pinned = pinned_in_threads(function)
+    function = blocks_outside(function if pinned == function else simplify(pinned))
     function = contract(function) if plan.program.mode == "fast" else function
     check_clusters(function)
     return whole(linearize(make_persistent(function)), strict=plan.program.mode == "strict")

@@ -4,6 +4,7 @@
                     for each row, its elements and its partial results spread over the threads; short ones, and elements of tensors that
                     are made of each other one by one, a thread for each
     recurrence      the loops that carry nothing over blocks and threads, the others in order
+    scattered sum   of sums whose terms go where data say: threads for what data do not name and for parts of the terms
     anything else   a thread for each element, or for some neighbours
 
 What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other.
@@ -32,6 +33,7 @@ from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import forms
 from tensorlang.policy.gpu.recurrences import derive_recurrence
+from tensorlang.policy.gpu.scattered_sums import is_scattered, scatter_parts, scattered_sum
 from tensorlang.policy.gpu.threads import add_blocks, add_elements, share_sums
 from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
 from tensorlang.policy.machine import GpuMachine, Machine
@@ -107,7 +109,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     lifted, schedule = with_factors_apart(lifted, schedule)
     flat, stored = flattened(lifted, layouts, products=True)
     d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
-    return _in_parts(_by_lanes(_over_blocks(_stretched(_again(_beside(_finished(_scanned(d))))))))
+    return _in_parts(_by_lanes(_over_blocks(_stretched(_scattered(_again(_beside(_finished(_scanned(d)))))))))
 
 
 def derive_device_group(d: Deriver, group: FusionGroup) -> Schedule:
@@ -120,6 +122,10 @@ def derive_device_group(d: Deriver, group: FusionGroup) -> Schedule:
 def _derive_group(d: Deriver, group: FusionGroup) -> None:
     if group.online is not None:
         d.add(derive_online(d.schedule, d.program, group.online))
+        return
+    scattered = scattered_sum(d, group.head) if len(group.members) == 1 and is_scattered(d, group.head) else None
+    if scattered is not None:
+        add_elements(d, group.head, scattered.free, terms=scattered.binders)
         return
     if group.depth and not recurs(d.program, group.head):
         if is_by_threads(d, group):
@@ -253,11 +259,39 @@ def _is_cheap(definition: Definition) -> bool:
     return not data and sum(isinstance(e, Read) for e in found) <= MOST_READ and not any(isinstance(e, Call | Reduce) for e in found)
 
 
+def _scattered(d: Deriver) -> Deriver:
+    """Return the state with sums whose terms go where data say by themselves, in parts where too few threads would go through them."""
+    for definition in d.program.definitions:
+        found = scatter_parts(d, definition)
+        parted = d if found is None else _factored(d, definition, *found, separate=True)
+        if parted is not d:
+            part = next(x for x in parted.program.definitions if x.tensors[0].name in parted.separate - d.separate)
+            d = _part_outside(parted, part) if _fills_warps(d, definition) else parted
+        elif is_scattered(d, definition):
+            d = replace(d, separate=d.separate | {definition.tensors[0].name})
+    return d
+
+
+def _fills_warps(d: Deriver, definition: Definition) -> bool:
+    """Tell whether the threads of a warp are for neighbours of a sum whose terms go where data say."""
+    found, sizes = scattered_sum(d, definition), extents(definition)
+    return found is not None and bool(found.free) and (sizes[found.free[-1]] or 1) >= device_of(d).warp
+
+
+def _part_outside(d: Deriver, part: Definition) -> Deriver:
+    """Return the state with partial results stored part by part: each is a plane."""
+    name, shape = part.tensors[0].name, part.tensors[0].shape
+    dims, sizes = (part.axes[-1], *part.axes[:-1]), (shape[-1], *shape[:-1])
+    layouts = {**d.layouts, name: Storage(tuple(map(Name, dims)), sizes)}
+    made = deriver_of(d.program, d.machine, layouts, d.constants, d.schedule.layout(name, dims))
+    return replace(made, separate=d.separate)
+
+
 def _stretched(d: Deriver) -> Deriver:
     """Return the state with long reductions of few elements in partial results, one for each stretch."""
     for definition in d.program.definitions:
         count = prod(e if e is not None else ENOUGH for e in shape_of(definition))
-        if reads_itself(definition) or recurs(d.program, definition) or any(forms(d, definition)):
+        if reads_itself(definition) or recurs(d.program, definition) or any(forms(d, definition)) or is_scattered(d, definition):
             continue
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             length = _stretch(d, definition, reduce, count)
@@ -335,12 +369,7 @@ def _in_parts(d: Deriver) -> Deriver:
         parted = d if found is None else _factored(d, definition, *found, chunked=True, separate=True)
         if parted is d:
             continue
-        part = next(x for x in parted.program.definitions if x.tensors[0].name in parted.separate - d.separate)
-        name, shape = part.tensors[0].name, part.tensors[0].shape
-        dims, sizes = (part.axes[-1], *part.axes[:-1]), (shape[-1], *shape[:-1])
-        layouts = {**d.layouts, name: Storage(tuple(map(Name, dims)), sizes)}
-        laid_out = deriver_of(parted.program, d.machine, layouts, d.constants, parted.schedule.layout(name, dims))
-        d = replace(laid_out, separate=parted.separate)
+        d = _part_outside(parted, next(x for x in parted.program.definitions if x.tensors[0].name in parted.separate - d.separate))
     return d
 
 

@@ -25,11 +25,17 @@ class Threads:
 
 
 def add_elements(
-    d: Deriver, definition: Definition, axes: Sequence[str], *, neighbours: bool = True, steps: Mapping[str, str] = NO_STEPS
+    d: Deriver,
+    definition: Definition,
+    axes: Sequence[str],
+    *,
+    neighbours: bool = True,
+    steps: Mapping[str, str] = NO_STEPS,
+    terms: Sequence[str] = (),
 ) -> Threads | None:
     """Give the elements of a definition to threads, and several neighbours to each where there are enough and `neighbours` says so. The
-    loops of `steps`, by their axes, stand around, in that order. Return the loops of a thread, or None where there is one element or
-    none."""
+    loops of `steps`, by their axes, stand around, in that order; a thread goes through the other axes for each of `terms`. Return the loops
+    of a thread, or None where there is one element or none."""
     name = definition.tensors[0].name
     sizes = extents(definition)
     wanted = [a for a in axes if sizes[a] != 1]
@@ -54,7 +60,7 @@ def add_elements(
         if binders and len(definition.pieces) == 1:
             schedule = schedule.order(*steps.values(), *(f"{name}.{loop}" for loop in (*wanted, *binders, f"{last}.v")))
     if others or (steps and list(definition.axes) != [*steps, *axes]):
-        schedule = schedule.order(*steps.values(), *(f"{name}.{a}" for a in (*wanted, *others)))
+        schedule = schedule.order(*steps.values(), *(f"{name}.{a}" for a in (*wanted, *terms, *others)))
     loop = wanted[0]
     for k, inner_loop in enumerate(wanted[1:]):
         schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{inner_loop}", f"all{k}")

@@ -45,7 +45,9 @@ def prepared(extra: str = "test") -> Path:
         print(f"making {HOME}", flush=True)
         _make()
     print(f"installing tensorlang[{extra}] and what it needs (a minute or two)", flush=True)
-    _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--editable", f"{ROOT}[{extra}]"])
+    # What is imported is compiled then: a tenth of all that there is.
+    install = ("pip", "install", "--disable-pip-version-check", "--quiet", "--no-compile")
+    _run([str(python), "-m", *install, "--editable", f"{ROOT}[{extra}]"])
     marks[0].write_text(wanted)
     return python
 

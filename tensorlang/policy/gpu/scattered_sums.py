@@ -54,7 +54,7 @@ class ScatteredSum:
 
 
 def scattered_sum(d: Deriver, definition: Definition) -> ScatteredSum | None:
-    """Return a sum whose terms data give to elements as such; None for anything else, for steps of recurrences, and where sizes are open."""
+    """Return a sum whose terms data give to elements; None for anything else, for steps of recurrences, and where sizes are open."""
     found, sizes = scattered_axes(definition), extents(definition)
     if (
         found is None

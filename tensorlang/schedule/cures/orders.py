@@ -338,7 +338,8 @@ def _cells(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     match d.name, d.phrases:
         case "fold", (syntax.Phrase("at", (syntax.Id(axis),)), syntax.Phrase("by", (syntax.Number(by),))):
             yield from (refusal.here(f"fold {written(tensor)} at {written(axis)} by {n}") for n in MODULI if n > int(by))
-            yield from _kept_rows(refusal, seen, tensor, axis)
+            if tensor not in definition_reads(definition):  # a recurrence would begin anew for each of these rows
+                yield from _kept_rows(refusal, seen, tensor, axis)
             others = [a for a in definition.axes if a != axis]
             yield from (refusal.here(f"fold {written(tensor)} at {written(a)} by {n}") for a in others for n in (1, 2, 3, 4, 8))
         case "layout", _:

@@ -394,8 +394,10 @@ def _stray(found: Scan, position: int) -> int:
         if word == "@" and not text[_line_start(text, position) : position].strip() and _DECORATOR.match(text, position):
             hint = "there are no decorators: delete this line; operators are compiled when they are called"
             end = _line_end(text, position)
-            span = Span(source, position, end)
-    edits = (Edit(span, _STRAY_MEANT[word]),) if word in _STRAY_MEANT else ()
+        while text.startswith(character, end):
+            end += 1
+        span = Span(source, position, end)
+    edits = (Edit(span, _STRAY_MEANT[word]),) if word in _STRAY_MEANT and end == position + 1 else ()
     found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=hint, edits=edits))
     return end
 

@@ -205,6 +205,18 @@ def test_a_loop_without_dependences_is_taken_as_it_is() -> None:
     assert not any(d.startswith("skew") for d in found)
 
 
+COLUMNS = """
+    h[i, j] = max(h[i, j - 1], h[i - 1, j - 1] + 1) + s[i, j] for i in 1..M, j in 1..N
+    h[i, j] = s[i, j] otherwise"""
+
+
+def test_rows_that_need_but_earlier_columns_of_each_other_run_beside_each_other_where_the_first_cache_holds_no_column() -> None:
+    found = directives(operator("s: i32[M, N]) -> (h: i32[M, N])", COLUMNS, {"M": 700, "N": 900}))
+    assert found[:3] == ["split h.i by 8 -> i_o, i_t", "order h.i_o, h.j, h.i_t", "unroll h.i_t"]
+    near = directives(operator("s: i32[M, N]) -> (h: i32[M, N])", COLUMNS, {"M": 30, "N": 40}))
+    assert "order h.j, h.i_o, h.i_t" in near
+
+
 def test_dependences_for_which_no_skew_is_enough_are_left_in_order() -> None:
     found = directives(operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i - 1, j + 9 | 0] + y[i, j - 1 | 0]"))
     assert not any(d.startswith("skew") for d in found)

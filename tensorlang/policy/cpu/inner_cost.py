@@ -659,6 +659,17 @@ class BlockCost:
         """What terms of sums read, once each."""
         return tuple({e.read: e for p in self.pieces for s in p.sums for e in s.work.elements}.values())
 
+    @once
+    def touched(self) -> tuple[Element, ...]:
+        """What is read and written beside the terms of sums, once for each tensor and the loops that its place depends on."""
+        axes, tensor = self.definition.axes, self.definition.tensors[0]
+        point = Read(tensor.name, tuple(map(AffineName, axes)))
+        near = dict.fromkeys(sorted(self.stored_near), 1)
+        written = Element(point, frozenset(axes), near, tensor.dtype.size_bytes, row_bytes(self.d, tensor))
+        read = (e for p in self.pieces for e in p.value.elements)
+        others = (e for e in read if e.read.tensor not in {t.name for t in self.definition.tensors})
+        return (written, *{(e.read.tensor, e.names): e for e in others}.values())
+
     def fits(self, cache_bytes: int) -> bool:
         """Tell whether a cache of so many bytes holds all that sums read."""
         return self._summed_bytes <= cache_bytes

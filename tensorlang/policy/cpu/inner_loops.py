@@ -81,16 +81,16 @@ class ByOrder:
         first, *_ = self._found
         if self._cost.is_near and not self._cost.earlier:
             return first
-        chosen, least, of_order = first, inf, first.cycles if self._cost.is_near else inf
+        chosen, least, of_order = first, inf, inf
         for k, c in enumerate(self._found):
             if c.cycles >= least:
                 break
             if k == len(self._reloads):
                 self._reloads.append(Reloads(self._cost, c))
             of_sums, of_steps = self._reloads[k].cycles(order), self._reloads[k].step_cycles(order)
-            if not self._cost.is_near:
-                of_order = min(of_order, self._cycles(k, of_sums))
-            cycles = self._cycles(k, of_sums + of_steps)
+            of_lines = self._reloads[k].line_cycles(order)
+            of_order = min(of_order, (c.cycles if self._cost.is_near else self._cycles(k, of_sums)) + of_lines)
+            cycles = self._cycles(k, of_sums + of_steps) + of_lines
             if cycles < least:
                 chosen, least = c, cycles
         # Where steps lie also depends on how many of them are kept, which is decided of an order that is chosen.

@@ -8,7 +8,7 @@ from math import gcd, prod
 from polyhedral.expr import Expr as Affine
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import FAR_BYTES, NEAR_BYTES
-from tensorlang.policy.cpu.footprints import set_distance
+from tensorlang.policy.cpu.footprints import bytes_of_lines, set_distance
 from tensorlang.policy.cpu.inner_cost import BlockCost, Element, InnerLoops
 from tensorlang.tensor.nodes import Dynamic
 
@@ -36,6 +36,31 @@ class Reloads:
         machine = self._cost.d.machine
         near, far = self._again(order, machine.l1_bytes) / NEAR_BYTES, self._again(order, machine.l2_bytes) / FAR_BYTES
         return max(near, far) / self._cost.elements
+
+    def line_cycles(self, order: Sequence[str]) -> float:
+        """Return the cycles of an element in which lines come again where loops over blocks of the axes run in this order: one is touched
+        for one block, and then for the next along it only after those inside of the loop that goes along it, more than the cache holds."""
+        cost, machine = self._cost, self._cost.d.machine
+        found = [(self._across(e, order), self._blocks_of_line(e)) for e in cost.touched]
+        lines = sum(rows for rows, _ in found)
+        if lines <= machine.l1_bytes:
+            return 0.0
+        return sum(LINE_BYTES / blocks for rows, blocks in found if rows) / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
+
+    def _across(self, element: Element, order: Sequence[str]) -> float:
+        """Return how much of the first cache the lines of an element take that the loops inside of those along its lines touch; 0 where there
+        are none inside."""
+        along = [k for k, a in enumerate(order) if element.near.get(a) == 1]
+        inside = [a for a in order[along[-1] + 1 :] if a in element.names] if along else []
+        if not inside:
+            return 0.0
+        rows = prod(self._cost.sizes[a] for a in inside)
+        return bytes_of_lines(rows, element.row_bytes, self._cost.d.machine.l1_bytes)
+
+    def _blocks_of_line(self, element: Element) -> float:
+        """Return how many elements of a line blocks touch together, of those that it may have."""
+        most = max((self._together[n] for n, apart in element.near.items() if apart == 1 and n in self._together), default=1)
+        return min(most, LINE_BYTES // element.size_bytes)
 
     def step_cycles(self, order: Sequence[str]) -> float:
         """Return the cycles of an element in which what earlier steps of a recurrence computed comes from another cache than the first,

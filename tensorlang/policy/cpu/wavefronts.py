@@ -5,7 +5,8 @@
 One element after the other waits for what it is made from: for the latency of operations, and of a store that is loaded again. Two forms
 run independent points instead, where that takes fewer cycles:
 
-rows        a few rows at a time in one stream of instructions, each some columns behind the one before it: latencies overlap
+rows        a few rows at a time in one stream of instructions, each some columns behind the one before it, or none where rows need but
+            earlier columns of each other: latencies overlap
 diagonal    points of a diagonal in lanes; the tensor is stored by diagonals, so that lanes read and write neighbours. For tensors that
             nobody outside sees and that the last cache holds, or of which only the last diagonals are kept: others read none but those
 
@@ -62,7 +63,7 @@ MOST_PADDING = 4
 @dataclass(frozen=True, slots=True)
 class Wavefront:
     """Points of one `skewed + factor * along` do not need each other, inside the axes `outer`; `rows` of them run together, or, where that
-    is 0, those of a vector. `separate`: pieces have loops of their own inside `outer`. `cycles`: of an element."""
+    is 0, those of a vector. A `factor` of 0 is for rows alone. `separate`: pieces have loops of their own inside `outer`. `cycles`: of an element."""
 
     outer: tuple[str, ...]
     skewed: str
@@ -105,6 +106,8 @@ def best_wavefront(
         separate = separable is not None and separable <= len(around)
         factor = distances.wavefront(around, full(name, skewed), full(name, along), separate)
         joint = distances.wavefront(around, full(name, skewed), full(name, along), False) if passing else None
+        if _are_beside(distances, around, full(name, skewed), full(name, along), separate):
+            found += _forms(d, definition, Wavefront(outer, skewed, along, 0, separate), waiting, local=False)
         if joint is not None:
             found += _diagonal(d, definition, Wavefront(outer, skewed, along, joint, False, passing=True), waiting)
         if factor is not None:
@@ -113,6 +116,13 @@ def best_wavefront(
     if best is None or best.cycles >= WORTH_SKEWING * serial:
         return None
     return replace(best, shared=_shared(d, definition, best, distances)) if not outside else best
+
+
+def _are_beside(distances: Distances, around: Sequence[str], skewed: str, along: str, separate: bool) -> bool:
+    """Tell whether points that agree along `skewed` need nothing of each other inside the loops `around`, nor of blocks of `along` that
+    come later. `separate`: pieces run one after the other inside `around`."""
+    orders = [*around, skewed, along], [*around, along, skewed]
+    return all(map(distances.is_legal, orders)) and along in distances.free(orders[0], len(around) if separate else None)
 
 
 def best_shared_wavefront(
@@ -286,7 +296,7 @@ def add_wavefront(d: Deriver, definition: Definition, found: Wavefront, *, neste
     if found.rows:
         block, point = f"{found.along}_o", f"{found.along}_t"
         d.add(d.schedule.split(full(name, found.along), found.rows, (block, point)))
-        d.add(d.schedule.skew(full(name, found.skewed), full(name, point), found.factor))
+        d.add(d.schedule.skew(full(name, found.skewed), full(name, point), found.factor) if found.factor else d.schedule)
         inner = [block, found.skewed, point]
         if found.shared:
             _add_shared(d, name, found, block, inner)

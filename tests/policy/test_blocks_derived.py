@@ -151,8 +151,36 @@ def test_substitution_by_columns_of_a_triangle_adds_up_rows_of_vectors(body: str
     plan = proven(program, derive(program, NARROW))
     for size in (n,) if n is not None else (0, 1, 3, 18):
         assert_same(program, plan, {"N": size})
-    along = operator(signature, body.replace("a[k, i]", "a[i, k]"), {"N": 35})
-    assert not any(d.startswith("block") for d in directives(along))
+
+
+@pytest.mark.parametrize("n", [35, None])
+@pytest.mark.parametrize(("body", "backwards", "left"), COLUMNS.values(), ids=COLUMNS)
+def test_substitution_by_rows_of_a_triangle_adds_up_a_few_rows_together_and_writes_out_what_they_need_of_each_other(
+    body: str, backwards: list[str], left: str, n: int | None
+) -> None:
+    program = operator("a: i32[N, N], b: i32[N]) -> (m: i32[N])", body.replace("a[k, i]", "a[i, k]"), None if n is None else {"N": n})
+    assert directives(program) == [
+        "block k by 4",
+        "split m.i by 4 -> i_b, i_t",
+        *backwards,
+        "split m.k by 4 -> k_o, k_v",
+        f"split m.k.{left} by 4 -> k_{left}_o, k_{left}_i",
+        *([f"reverse m.k_{left}_i"] if backwards else []),
+        f"order m.i_b, m.k_o, m.i_t, m.k_{left}_o, m.k_{left}_i, m.k_v",
+        "distribute m.k_o at m.i_t -> i_u",
+        "unroll m.i_u",
+        f"unroll m.i_t, m.k_{left}_i",
+        "vectorize m.k_v",
+    ]
+    plan = proven(program, derive(program, NARROW))
+    for size in (n,) if n is not None else (0, 1, 3, 18):
+        assert_same(program, plan, {"N": size})
+
+
+def test_few_unknowns_are_found_one_by_one() -> None:
+    body = COLUMNS["forwards"][0].replace("a[k, i]", "a[i, k]")
+    program = operator("a: f64[N, N], b: f64[N]) -> (m: f64[N])", body, {"N": 31})
+    assert not any(d.startswith("block") for d in directives(program, WIDE))
 
 
 UNKNOWNS = {

@@ -10,12 +10,13 @@ Elements of a tile need each other, so their sums could only run one after the o
 parts. Sums of whole blocks need nothing of the tile. Their lanes are columns where one operand lies along them and the other does not
 have them, or terms where both lie along those. Where columns need nothing of each other, as the unknowns of a triangle with several
 right sides, the elements of a row of a tile are lanes, too, and threads share the tiles of columns. A recurrence of one axis, such as
-substitution by columns of a triangle, has tiles of a row of a few vectors; where its matrix lies along the terms, it is a sum like others.
+substitution by columns of a triangle, has tiles of a row of a few vectors. Where its matrix lies along the terms, the sums of a few elements
+go through these together, and what they need of each other is written out, in registers: lanes would wait for each element to be stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -47,6 +48,9 @@ SHARED_ROWS = 64
 """Rows and columns of what a thread takes at once: what its tiles read of earlier columns is read from near for all rows but the first."""
 VECTORS_OF_A_ROW = 2
 """Of a tile that has no other rows: a sum waits for the one before it."""
+WRITTEN_TILES = (4, 8)
+"""Elements of a tile of one axis whose lanes are terms, where registers hold fewer lanes than the second of these, or as many: what they
+need of each other is a few dozen terms."""
 TILES_PER_THREAD = 8
 """Of those along each axis, at least, so that diagonals are long enough for all threads."""
 
@@ -99,16 +103,19 @@ def _blocks(d: Deriver, definition: Definition) -> Blocks | None:
     sums = [r for p in definition.pieces if not _has_equation(p.guard) for r in reduces(p.value)]
     heavy = [r for r in sums if own & {x.tensor for b in r.body for x in reads(b)} and _is_cut(d.program, r, lanes)]
     forms = {_by_terms(r, definition) for r in heavy}
-    if len(forms) != 1 or len(heavy) != len(sums) or lanes < FEWEST_LANES or None in forms:
+    if len(forms) != 1 or len(heavy) != len(sums) or None in forms:
         return None
     (by_terms,) = forms
     single = len(definition.axes) == 1
-    if single and by_terms:
+    written = single and bool(by_terms)
+    if lanes < FEWEST_LANES and not written:
         return None
     tile = TILE_OF_SUMS if by_terms else lanes * VECTORS_OF_A_ROW if single else lanes
+    tile = max((n for n in WRITTEN_TILES if n <= lanes), default=WRITTEN_TILES[0]) if written else tile
     sizes = extents(definition)
     order = legal_order(Schedule(d.program.name), d.program, definition).directives
-    small = any((sizes[a] or OPEN_EXTENT) < FEWEST_TILES * max(tile, lanes) for a in definition.axes)
+    least = FEWEST_TILES * (tile if written else max(tile, lanes))
+    small = any((sizes[a] or OPEN_EXTENT) < least for a in definition.axes)
     if small or any(x.name != "reverse" for x in order):
         return None
     reversed_axes = {o.name.removeprefix(f"{name}.") for x in order for o in x.operands if isinstance(o, syntax.Id)}
@@ -172,7 +179,9 @@ def _directives(
     points = [f"{axis}_t" for axis in (reversed(axes) if along_columns else axes)]
     whole = [f"{b}_o" if found.by_terms else b for b in found.binders]
     lanes = [f"{b}_v" for b in found.binders] if found.by_terms else []
-    rest = _binders(d.program, definition, found)
+    rest, written = _binders(d.program, definition, found), list[str]()
+    if found.by_terms and len(axes) == 1:
+        s, rest, written = _written(s, name, rest, found)
     inner = [points[0], *rest, points[1]] if side_by_side else [*points, *rest]
     s = in_order(s, name, [*fronts, *blocks, *whole, *inner, *lanes])
     s = s.parallel(full(name, fronts[1] if fronts else blocks[0])) if shared else s
@@ -182,8 +191,22 @@ def _directives(
         *rows, columns = (full(name, own[axis]) for axis in axes)
         s = s.order(*rows, columns) if rows and along_columns and not found.by_terms else s
         s = s.unroll(*rows, columns) if found.by_terms else (s.unroll(*rows) if rows else s).vectorize(columns)
+    s = s.unroll(*(full(name, loop) for loop in (*points, *written))) if written else s
     lanes = [points[1]] if side_by_side else lanes
     return s.vectorize(*(full(name, loop) for loop in lanes)) if lanes else s
+
+
+def _written(s: Schedule, name: str, rest: Sequence[str], found: Blocks) -> tuple[Schedule, list[str], list[str]]:
+    """Return the directives with the ranges of what is left over cut at blocks, of which each lies in one, what was computed last at their
+    end; all of their loops, and those that are to be written out."""
+    loops, written = list[str](), list[str]()
+    for binder in rest:
+        outer, inner = (f"{binder.replace('.', '_')}_{end}" for end in "oi")
+        s = s.split(full(name, binder), found.block, (outer, inner))
+        s = s.reverse(full(name, inner)) if found.reversed_axes else s
+        loops += (outer, inner)
+        written.append(inner)
+    return s, loops, written
 
 
 def _binders(program: Program, definition: Definition, found: Blocks) -> list[str]:

@@ -365,3 +365,22 @@ def test_rows_whose_elements_need_those_far_back_of_their_own_run_one_after_the_
 def test_rows_whose_elements_need_those_just_before_run_along_diagonals(near: str) -> None:
     program = operator("x: i32[N], g: i32[K]) -> (y: i32[N])", COUNTS.replace("n - k", near), {"N": 70, "K": 40})
     assert any(d.startswith("skew") for d in directives(program, NARROW))
+
+
+FIELDS = """
+    u[0, i]     = a[i]
+    h[0, i]     = 0                                     for i in 0..N-1
+    h[t + 1, i] = h[t, i] + 2 * (u[t, i + 1] - u[t, i]) for t in 0..T, i in 0..N-1
+    u[t + 1, i] = u[t, i] + h[t + 1, i] - h[t + 1, i - 1] for t in 0..T, i in 1..N-1
+    u[t + 1, i] = 0                                     otherwise
+    y[i]        = u[T, i]"""
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW])
+def test_fields_whose_points_need_none_of_their_own_step_run_step_by_step_in_lanes(machine: Machine) -> None:
+    program = operator("a: i32[N]) -> (y: i32[N]) where N >= 3", FIELDS.replace("T", "9"), {"N": 40})
+    schedule = derive(program, machine)
+    found = [show(d) for d in schedule.directives]
+    assert {"vectorize u.i_v", "vectorize h.i_v"} <= {*found}
+    assert not any(d.startswith("skew") for d in found)
+    assert_same(program, proven(program, schedule), {"N": 40})

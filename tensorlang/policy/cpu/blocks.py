@@ -10,8 +10,9 @@ Elements of a tile need each other, so their sums could only run one after the o
 parts. Sums of whole blocks need nothing of the tile. Their lanes are columns where one operand lies along them and the other does not
 have them, or terms where both lie along those. Where columns need nothing of each other, as the unknowns of a triangle with several
 right sides, the elements of a row of a tile are lanes, too, and threads share the tiles of columns. A recurrence of one axis, such as
-substitution by columns of a triangle, has tiles of a row of a few vectors. Where its matrix lies along the terms, the sums of a few elements
-go through these together, and what they need of each other is written out, in registers: lanes would wait for each element to be stored.
+substitution by columns of a triangle, has tiles of a row of a few vectors. Where its matrix lies along the terms, the sums of a few
+elements go through these together, and what they need of each other is written out, in registers: lanes would wait until each element
+is stored.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations, takewhile
-from math import ceil, prod
+from math import ceil, inf, prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
@@ -24,7 +24,8 @@ from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.blocks import derive_blocks
-from tensorlang.policy.cpu.inner_cost import InnerLoops
+from tensorlang.policy.cpu.cost import PARTS_CYCLES
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.late_sums import late_sums
 from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
@@ -38,6 +39,7 @@ from tensorlang.policy.cpu.wavefronts import (
     best_wavefront,
     is_passing,
     kept_diagonals,
+    waiting_cycles,
 )
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, in_order, is_local, is_threading_profitable, shared_loops
 from tensorlang.policy.folds import folded
@@ -420,7 +422,9 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Se
     if not all(_has_no_sums(member) for member in group):
         return False
     before, joined = d.schedule, innermost_apart(plan, group)
+    least = inf
     if joined:
+        least = inf if sums else _apart_cycles(d, plan, group)
         d.add(d.schedule.together(*joined, into=tuple({*joined.values()})))
         plan = apply(d.program, d.since, d.layouts)
     shared = {plan.placed.nests[s].loops for member in group for s in _statements(plan, member)} if sums else set()
@@ -432,7 +436,7 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Se
             return False
         plan = apply(d.program, d.since, d.layouts)
     found = _best_shared(d, plan, group, sums, lanes=not joined and not sums)
-    if found is None:
+    if found is None or (found[1] is not None and found[1].cycles >= least):
         d.schedule = before
         return False
     group, front = found
@@ -450,6 +454,38 @@ def _derive_shared(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Se
         for name, axis, count in folded(placed, member, member.axes):
             d.add(d.schedule.fold(name, axis, count))
     return True
+
+
+def _apart_cycles(d: Deriver, plan: Plan, group: Sequence[Definition]) -> float:
+    """Return the cycles of an element of all tensors of a group where not all of them share their innermost loops: those at least that
+    elements wait for each other which such a loop makes one after the other, and lanes for those of their own step."""
+    inner: dict[str, list[Definition]] = {}
+    for member in group:
+        inner.setdefault(plan.placed.nests[_statements(plan, member)[0]].loops[-1], []).append(member)
+    found = [_loop_cycles(d, plan, members, group) for members in inner.values()]
+    waiting = {t.name for members, (_, waits) in zip(inner.values(), found, strict=True) if waits for m in members for t in m.tensors}
+    lanes = [m for members, (_, waits) in zip(inner.values(), found, strict=True) if not waits for m in members]
+    late = [PARTS_CYCLES / (extents(m)[m.axes[-1]] or OPEN_EXTENT) for m in lanes if _reads_of_step(m) & waiting]
+    return sum(cycles for cycles, _ in found) + sum(late)
+
+
+def _reads_of_step(definition: Definition) -> set[str]:
+    """Return what a definition reads at its own point but for the last axis."""
+    *around, _ = map(AffineName, definition.axes)
+    return {r.tensor for p in definition.pieces for r in reads(p.value) if [*r.index[:-1]] == around}
+
+
+def _loop_cycles(d: Deriver, plan: Plan, members: Sequence[Definition], group: Sequence[Definition]) -> tuple[float, bool]:
+    """Return the same of some of a group that share a loop of their own, and whether elements wait for each other: lanes are for one
+    alone."""
+    if len(members) > 1:
+        return max(sum(cycles_of(d, member, InnerLoops()) for member in members), waiting_cycles(members)), True
+    loops = _loops_of(plan, members[0], group)
+    chosen = _chosen(d, members[0], loops) if loops is not None else None
+    if loops is None or chosen is None:
+        return inf, False
+    waits = bool(chosen.axes) and chosen.axes[-1] not in loops.free(chosen.axes, chosen.separate)
+    return max(chosen.inner.cycles, waiting_cycles(members) if waits else 0.0), waits
 
 
 def _best_shared(

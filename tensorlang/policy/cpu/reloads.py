@@ -48,8 +48,8 @@ class Reloads:
         return sum(LINE_BYTES / blocks for rows, blocks in found if rows) / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
 
     def _across(self, element: Element, order: Sequence[str]) -> float:
-        """Return how much of the first cache the lines of an element take that the loops inside of those along its lines touch; 0 where there
-        are none inside."""
+        """Return how much of the first cache the lines of an element take that the loops inside of those along its lines touch; 0 where
+        there are none inside."""
         along = [k for k, a in enumerate(order) if element.near.get(a) == 1]
         inside = [a for a in order[along[-1] + 1 :] if a in element.names] if along else []
         if not inside:

@@ -63,7 +63,8 @@ MOST_PADDING = 4
 @dataclass(frozen=True, slots=True)
 class Wavefront:
     """Points of one `skewed + factor * along` do not need each other, inside the axes `outer`; `rows` of them run together, or, where that
-    is 0, those of a vector. A `factor` of 0 is for rows alone. `separate`: pieces have loops of their own inside `outer`. `cycles`: of an element."""
+    is 0, those of a vector. A `factor` of 0 is for rows alone. `separate`: pieces have loops of their own inside `outer`. `cycles`: of an
+    element."""
 
     outer: tuple[str, ...]
     skewed: str

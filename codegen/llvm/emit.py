@@ -37,6 +37,7 @@ from codegen.llvm.workspace import plan
 from codegen.loops.bit_counts import with_bit_counts
 from codegen.loops.chain_registers import chains_in_vectors
 from codegen.loops.collapse import nested, part
+from codegen.loops.late_choices import with_late_choices
 from codegen.loops.narrow import narrowed
 from codegen.loops.nodes import (
     Alloc,
@@ -92,7 +93,8 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 def for_target(function: Function, target: Target) -> Function:
     """Return `function` as it is emitted: integers as narrow, and what loops collect and carry in as many lanes, as is best there."""
     function = with_partial_results(narrowed(with_searches(with_places(function))), target.lanes)
-    return with_bit_counts(chains_in_vectors(function) if target.has("sse4.1") else function)
+    function = with_late_choices(chains_in_vectors(function) if target.has("sse4.1") else function)
+    return with_bit_counts(function)
 
 
 def _without_own_copies(function: Function) -> Function:

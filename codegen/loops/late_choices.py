@@ -1,0 +1,131 @@
+"""Choices that iterations wait for, as branches: a processor guesses which side is taken, and goes on.
+
+    before   for i in 1 .. n serial {
+                 let new = select(x[i] > e[0], 0.5_f64 * e[0], 0.9_f64 * e[0]) + x[i]
+                 e[0] = new
+             }
+    after    for i in 1 .. n serial {
+                 alloc side: f64[] registers
+                 if x[i] > e[0] { side[] = 0.5_f64 * e[0] } else { side[] = 0.9_f64 * e[0] }
+                 let new = side[] + x[i]
+                 e[0] = new
+             }
+
+A choice between two floats is a comparison, whose answer becomes a mask, and an instruction that takes it, all of them one after the other
+and behind both sides. Of a chain of single numbers that is most of what an iteration waits for. A branch is waited for only where the guess
+was wrong. Of short serial loops of single statements, and of choices whose condition depends on what the iteration before came to: where
+much else is computed, nothing waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from codegen.dtypes import DType
+from codegen.loops.nodes import (
+    Alloc,
+    Binary,
+    Buffer,
+    Cast,
+    Compare,
+    Expr,
+    Fma,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Name,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+)
+from codegen.loops.verify import Env, dtype_of
+from codegen.loops.walk import Fresh, Node, fresh_for, loads, map_expr, statements, stores, walk
+
+MOST_CHOICES = 4
+"""Of a loop that become branches: where each may be guessed wrong, some guess is in most iterations."""
+MOST_OPERATIONS = 40
+"""Of an iteration, which then takes about as long as what it waits for."""
+
+
+def with_late_choices(function: Function) -> Function:
+    """Return `function` with branches in place of choices that iterations of its serial loops wait for."""
+    return replace(function, body=_block(function.body, Env.of(function), fresh_for(function)))
+
+
+def _block(block: Iterable[Stmt], env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for s in block:
+        match s:
+            case For(kind="serial") if all(isinstance(inner, Let | Store) for inner in s.body):
+                out.append(_loop(s, env, fresh))
+            case For(kind="serial" | "parallel"):
+                out.append(replace(s, body=_block(s.body, env.with_loop(s), fresh)))
+            case If():
+                out.append(replace(s, then=_block(s.then, env, fresh), orelse=_block(s.orelse, env, fresh)))
+            case _:
+                out.append(s)
+        env = env.after(s)
+    return tuple(out)
+
+
+@dataclass(slots=True)
+class _Chain:
+    """What a loop carries in registers, and the names that are bound to what is made of it, as far as statements have been seen."""
+
+    buffers: frozenset[str]
+    names: set[str]
+
+    def is_late(self, part: Node) -> bool:
+        return any((isinstance(n, Load) and n.buffer in self.buffers) or (isinstance(n, Name) and n.name in self.names) for n in walk(part))
+
+    def is_late_choice(self, e: Expr, env: Env) -> bool:
+        return isinstance(e, Select) and self.is_late(e.cond) and dtype_of(e, env).is_float
+
+
+def _loop(loop: For, env: Env, fresh: Fresh) -> For:
+    """Return a loop of single statements with branches for the choices that its iterations wait for, if these are few."""
+    read = {n.buffer for n in loads(*loop.body)}
+    own = frozenset(s.buffer for s in stores(*loop.body) if s.buffer in read and env.buffers[s.buffer].space == "registers")
+    chain, inside, out = _Chain(own, set()), env.with_loop(loop), list[Stmt]()
+    for s in loop.body:
+        assert isinstance(s, Let | Store)
+        before, value = _split(s.value, chain, inside, fresh)
+        out += (*before, replace(s, value=value))
+        if isinstance(s, Let) and chain.is_late(s.value):
+            chain.names.add(s.name)
+        inside = inside.after(s)
+    branches = sum(isinstance(s, If) for s in statements(*out))
+    operations = sum(isinstance(n, Binary | Unary | Compare | Select | Cast | Fma) for n in walk(*loop.body))
+    return replace(loop, body=tuple(out)) if 0 < branches <= MOST_CHOICES and operations <= MOST_OPERATIONS else loop
+
+
+def _split(e: Expr, chain: _Chain, env: Env, fresh: Fresh) -> tuple[list[Stmt], Expr]:
+    """Return the branches that come before an expression, and what it is behind them."""
+    if isinstance(e, Select):
+        if not chain.is_late_choice(e, env):
+            return [], e
+        dtype, side = dtype_of(e, env), fresh("side")
+        then, orelse = (_side(x, side, chain, env, fresh) for x in (e.then, e.orelse))
+        before, cond = _split(e.cond, chain, env, fresh)
+        return [*before, _register(side, dtype), If(cond, then, orelse)], Load(side, ())
+    before = list[Stmt]()
+
+    def part(x: Expr) -> Expr:
+        found, value = _split(x, chain, env, fresh)
+        before.extend(found)
+        return value
+
+    return before, map_expr(e, lambda index: index, part)
+
+
+def _side(e: Expr, into: str, chain: _Chain, env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
+    before, value = _split(e, chain, env, fresh)
+    return (*before, Store(into, (), value))
+
+
+def _register(name: str, dtype: DType) -> Alloc:
+    return Alloc(Buffer(name, dtype, (), "registers"))

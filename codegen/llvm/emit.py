@@ -30,7 +30,7 @@ from codegen.llvm.interleave import Interleaved, interleaved_buffer
 from codegen.llvm.masks import first_lanes, positive
 from codegen.llvm.register_transpose import MOST_COPIES, Copies
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
-from codegen.llvm.straight_line import allocate, finish_streams, require, store
+from codegen.llvm.straight_line import allocate, finish_streams, keep_running, require, store
 from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value
 from codegen.llvm.workspace import plan
@@ -54,6 +54,7 @@ from codegen.loops.nodes import (
     Load,
     LoadMatrix,
     Mma,
+    Name,
     Prefetch,
     Producer,
     Reclaim,
@@ -70,6 +71,8 @@ from codegen.loops.notes import Begins
 from codegen.loops.partial_results import with_partial_results
 from codegen.loops.pinned import only_iteration
 from codegen.loops.places import with_places
+from codegen.loops.running_lanes import with_running_lanes
+from codegen.loops.running_results import running_results
 from codegen.loops.searches import loop_condition, with_searches
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.value_ranges import value_ranges
@@ -92,7 +95,7 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 
 def for_target(function: Function, target: Target) -> Function:
     """Return `function` as it is emitted: integers as narrow, and what loops collect and carry in as many lanes, as is best there."""
-    function = with_partial_results(narrowed(with_searches(with_places(function))), target.lanes)
+    function = with_running_lanes(with_partial_results(narrowed(with_searches(with_places(function))), target.lanes), target.lanes)
     function = with_late_choices(chains_in_vectors(function) if target.has("sse4.1") else function)
     return with_bit_counts(function)
 
@@ -169,8 +172,13 @@ def _body(module: Module, function: Function, suffix: str) -> str:
 
 
 def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
+    collected = running_results(block) if scope.lanes is not None else {}
     for i, stmt in enumerate(block):
         match stmt:
+            case Let(name) if name in collected:
+                scope = replace(scope, lets={**scope.lets, name: keep_running(e, collected[name], scope)})
+            case Store(value=Name(name)) if name in collected and stmt == collected[name].kept:
+                pass
             case Let(name, bound):
                 scope = replace(scope, lets={**scope.lets, name: value(e.state, bound, scope)})
             case Alloc(buffer):

@@ -35,6 +35,7 @@ from codegen.loops.nodes import (
     Wait,
     WaitBoxes,
 )
+from codegen.loops.running_results import running_results
 from codegen.loops.walk import Node, walk
 
 
@@ -45,6 +46,7 @@ def needs_scalars(loop: For) -> bool:
 
 def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozenset[str]) -> bool:
     """`varying` are variables and lets that differ between lanes, `private` the buffers that every lane has its own copy of."""
+    kept = {x.kept for x in running_results(block).values()}
     for stmt in block:
         match stmt:
             case Let(name, bound):
@@ -66,7 +68,7 @@ def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozense
                 if _any_varies(index, varying, private):
                     if buffer in private:
                         return True
-                elif buffer not in private and _varies(e, varying, private) and reduction(stmt) is None:
+                elif buffer not in private and _varies(e, varying, private) and reduction(stmt) is None and stmt not in kept:
                     return True
             case Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                 pass

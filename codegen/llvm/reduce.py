@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from codegen.dtypes import bool_
 from codegen.llvm import arithmetic
 from codegen.llvm.builder import Builder
-from codegen.llvm.values import Value, constant_text, integer_range, literal, of_lanes, scalar_type
+from codegen.llvm.state import splat
+from codegen.llvm.values import Value, bits_of, constant_text, integer_range, literal, of_lanes, scalar_type
 
 _COMBINES = {
     "+": "add", "fma": "add", "-": "add", "*": "mul", "min": "min", "max": "max",
     "and": "and", "or": "or", "bitand": "and", "bitor": "or", "bitxor": "xor",
 }  # fmt: skip
 
+QUARTER = 128
+"""Bits within which elements move faster than across."""
 MOST_COUNTED = 64
 """Lanes whose mask is a number in a register."""
 
@@ -47,6 +51,46 @@ def _halved(b: Builder, op: str, x: Value) -> Value:
         x = arithmetic.binary(b, op, parts[0], parts[1])  # type: ignore[arg-type]  # min or max
     lanes = [Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 {lane}")) for lane in range(x.lanes)]
     return arithmetic.binary(b, op, lanes[0], lanes[1]) if len(lanes) > 1 else lanes[0]  # type: ignore[arg-type]
+
+
+def running(b: Builder, op: str, old: Value, x: Value) -> tuple[Value, Value]:
+    """Return in each lane `old` combined with all lanes of `x` up to it, and `old` combined with all of them, in logarithmically many steps
+    (Hillis and Steele 1986; across quarters of a register Sklansky 1960, where one element is what moves)."""
+    if x.dtype == bool_:
+        return _running_bits(b, op, old, x)
+    neutral, near = identity(op, x), max(1, QUARTER // bits_of(x.dtype))
+    step = 1
+    while step < x.lanes:
+        if step < near:
+            taken = [lane - step if lane % near >= step else -1 for lane in range(x.lanes)]
+        else:
+            taken = [lane // step * step - 1 if lane // step % 2 else -1 for lane in range(x.lanes)]
+        order = ", ".join(f"i32 {x.lanes if t < 0 else t}" for t in taken)
+        before = b.pure(f"shufflevector {x.typed}, {x.type} {neutral}, <{x.lanes} x i32> <{order}>")
+        x = arithmetic.binary(b, op, Value(x.dtype, before, x.lanes), x)  # type: ignore[arg-type]  # `op` is a BinaryOp here
+        step *= 2
+    last = Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 {x.lanes - 1}"))
+    # What the next lanes wait for is one operation.
+    return arithmetic.binary(b, op, splat(b, old, x.lanes), x), arithmetic.binary(b, op, old, last)  # type: ignore[arg-type]
+
+
+def _running_bits(b: Builder, op: str, old: Value, x: Value) -> tuple[Value, Value]:
+    """Return the same of truths, as one number whose bits they are."""
+    name, kind = _COMBINES[op], f"i{x.lanes}"
+    bits = b.pure(f"bitcast {x.typed} to {kind}")
+    if name == "and":
+        bits = b.pure(f"xor {kind} {bits}, -1")
+    step = 1
+    while step < x.lanes:
+        moved = b.pure(f"shl {kind} {bits}, {step}")
+        bits = b.pure(f"{'xor' if name == 'xor' else 'or'} {kind} {bits}, {moved}")
+        step *= 2
+    if name == "and":
+        bits = b.pure(f"xor {kind} {bits}, -1")
+    last = Value(bool_, b.pure(f"icmp slt {kind} {bits}, 0"))
+    every = b.pure(f"sext i1 {old.text} to {kind}")
+    found = b.pure(f"bitcast {kind} {b.pure(f'{name} {kind} {bits}, {every}')} to {x.type}")
+    return Value(bool_, found, x.lanes), arithmetic.binary(b, op, old, last)  # type: ignore[arg-type]  # `op` is a BinaryOp here
 
 
 def place(b: Builder, op: str, begin: Value, step: int, mask: str | None, lanes: int) -> Value:

@@ -12,7 +12,7 @@ from codegen.llvm.frame import Emitter
 from codegen.llvm.lanes import reduction
 from codegen.llvm.lanes_of_buffers import touched_by_the_same_lanes
 from codegen.llvm.masks import has_mask_registers
-from codegen.llvm.reduce import MOST_COUNTED, horizontal, identity, place
+from codegen.llvm.reduce import MOST_COUNTED, horizontal, identity, place, running
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, Tiles, splat
 from codegen.llvm.values import Literal, Value, literal, memory_type
 from codegen.loops.nodes import (
@@ -27,6 +27,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.notes import Begins
 from codegen.loops.places import index_of
+from codegen.loops.running_results import RunningResult
 from codegen.loops.walk import stores, walk
 from codegen.polynomials import ZERO, number
 
@@ -117,6 +118,15 @@ def require(e: Emitter, cond: Value, code: int, scope: Scope) -> None:
     b.start(good)
 
 
+def keep_running(e: Emitter, found: RunningResult, scope: Scope) -> Value:
+    """Return in each lane what has been collected there, and store what all of them came to."""
+    storage = scope.buffers[found.own.buffer]
+    old = read(e.state, storage, found.own.index, scope)
+    here, kept = running(e.b, found.op, old, _of_active_lanes(e, found.op, value(e.state, found.term, scope), scope))
+    _write(e, storage, address(e.state, storage, found.own.index, scope), found.kept, kept, scope)
+    return here
+
+
 def store(e: Emitter, stmt: Store, scope: Scope) -> None:
     storage = scope.buffers[stmt.buffer]
     where = address(e.state, storage, stmt.index, scope)
@@ -125,6 +135,10 @@ def store(e: Emitter, stmt: Store, scope: Scope) -> None:
         result = _reduced(e, stmt, storage, scope)
     else:
         result = value(e.state, stmt.value, scope)
+    _write(e, storage, where, stmt, result, scope)
+
+
+def _write(e: Emitter, storage: Storage, where: Poly, stmt: Store, result: Value, scope: Scope) -> None:
     if result.dtype != storage.dtype:
         raise EmitError(f"a value of {result.dtype} is stored to `{stmt.buffer}`, which holds {storage.dtype}")
     if isinstance(storage, Registers):
@@ -151,12 +165,18 @@ def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:
         term = arithmetic.binary(e.b, "*", x, y)
     else:
         term = value(e.state, terms[0], scope)
-    term = splat(e.b, term, lanes.count)
-    if scope.mask is not None:
-        neutral = Value(term.dtype, identity(op, term), lanes.count)
-        term = arithmetic.select(e.b, Value(bool_, scope.mask, lanes.count), term, neutral)
-    total = horizontal(e.b, op, term)
+    total = horizontal(e.b, op, _of_active_lanes(e, op, term, scope))
     return arithmetic.binary(e.b, "+" if op == "fma" else op, old, total)  # type: ignore[arg-type]  # `op` is a BinaryOp here
+
+
+def _of_active_lanes(e: Emitter, op: str, term: Value, scope: Scope) -> Value:
+    """Return a term of each lane, of those that take no part what changes nothing."""
+    assert scope.lanes is not None
+    term = splat(e.b, term, scope.lanes.count)
+    if scope.mask is None:
+        return term
+    neutral = Value(term.dtype, identity(op, term), scope.lanes.count)
+    return arithmetic.select(e.b, Value(bool_, scope.mask, scope.lanes.count), term, neutral)
 
 
 def _place(e: Emitter, op: str, term: Expr, scope: Scope) -> Value | None:

@@ -34,7 +34,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
 
-from codegen.dtypes import bool_
+from codegen.dtypes import DType, bool_
 from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Add,
@@ -79,8 +79,6 @@ from codegen.loops.walk import (
 )
 from codegen.loops.written_out import MOST_TERMS
 
-WIDE = 32
-"""Bits of the narrowest type that is computed as it is stored."""
 MOST_STEPS = 4
 """How many iterations back an element may be read."""
 MOST_BYTES = 512
@@ -184,17 +182,21 @@ def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffe
     counts = Counter(s.buffer for s in stores(*loop.body))
     for group, store in stored:
         buffer = memory.get(store.buffer)
-        if buffer is None or buffer.dtype == bool_ or buffer.dtype.bits < WIDE:
+        if buffer is None or not _is_computed_as_stored(buffer.dtype):
             continue
         others = [(g, s) for g, s in stored if s is not store and s.buffer == store.buffer]
         if len(others) + 1 < counts[store.buffer] or not all(_are_elsewhere(group, store, g, s) for g, s in others):
             continue
         steps = group.steps if group.inner else loop.body
         reads = _read_back(loop.var, store, steps)
-        size = prod(map(_most, group.inner)) * buffer.dtype.bits // 8 * max(reads.values(), default=0)
+        size = prod(map(_most, group.inner)) * buffer.dtype.size_bytes * max(reads.values(), default=0)
         if reads and size <= left and _is_apart(loop, group.inner, store) and _is_there_before(loop, buffer, steps, reads):
             left -= size
             yield _Recurrence(group, buffer, store, reads)
+
+
+def _is_computed_as_stored(dtype: DType) -> bool:
+    return dtype == bool_ or dtype.bits >= (32 if dtype.is_float else 8)
 
 
 def _most(inner: For) -> int:

@@ -32,7 +32,7 @@ from itertools import product
 from math import prod
 
 from codegen.dtypes import bool_
-from codegen.loops.carried import WIDE, is_plain
+from codegen.loops.carried import is_plain
 from codegen.loops.demote import has_one_distance
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
@@ -69,6 +69,8 @@ from codegen.loops.walk import (
     substitute,
 )
 
+WIDE = 32
+"""Bits of the narrowest type of which a row is kept."""
 MOST_ELEMENTS = 256
 """Of a row that a loop goes over."""
 

@@ -14,7 +14,8 @@ the IR has proven that they may:
     parallel  iterations may run at the same time on several threads; buffers allocated inside the body are private to the iteration
     unroll    expanded by the emitter: `extent` copies, the ones outside [lo, hi) guarded or absent
     vector    at most `extent` lanes evaluated together; lanes outside [lo, hi) are masked off. A store whose address does not depend on
-              the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order.
+              the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order,
+              or keep a running result (`codegen.loops.running_results`), whose terms are combined in order, grouped in any way.
     tensor    expanded like unroll; somebody has proven that the sum it adds to is the meaning of an instruction, so that
               `codegen.loops.combine` may put a `Dot` in its place
     tile      one of three loops that are a product of tiles (`codegen.loops.tiles.Product`), or one of two that copy a tile; on a graphics

@@ -79,11 +79,12 @@ def _collected(loop: For, env: Env) -> tuple[Store, Expr, DType] | None:
     plain = loop.kind == "serial" and buffer.space == "registers" and loop.var not in free_vars(*index)
     known = buffer.dtype in ((i32, i64) if op == "+" else (i32, i64, f32, f64))
     own = any(load.buffer == name for load in loads(term))
-    return (store, term, buffer.dtype) if plain and known and not own and _is_near(term, loop.var) else None
+    near = is_near(term, loop.var) and any(loop.var in free_vars(load) for load in loads(term))
+    return (store, term, buffer.dtype) if plain and known and not own and near else None
 
 
-def _is_near(term: Expr, var: str) -> bool:
-    """Tell whether a term reads neighbours, or one element for all lanes, and calls nothing."""
+def is_near(term: Expr, var: str) -> bool:
+    """Tell whether what an iteration computes reads neighbours, or one element for all lanes, and calls nothing."""
     if any(isinstance(n, Call | ValueIndex) for n in walk(term)):
         return False
     for load in loads(term):
@@ -92,7 +93,7 @@ def _is_near(term: Expr, var: str) -> bool:
         found = coefficients(load.index[-1]) if load.index else ({}, 0)
         if found is None or any(var in free_vars(e) and (e != Var(var) or abs(n) != 1) for e, n in found[0].items()):
             return False
-    return any(var in free_vars(load) for load in loads(term))
+    return True
 
 
 def _in_lanes(loop: For, store: Store, term: Expr, dtype: DType, lanes: Callable[[DType], int], fresh: Fresh) -> Sequence[Stmt]:

@@ -62,6 +62,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.notes import Begins, Note
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
+from codegen.loops.running_results import OPERATIONS, running_results
 from codegen.loops.swizzle import swizzle_problem
 from codegen.loops.walk import Node, free_vars, loads, walk
 
@@ -73,8 +74,6 @@ ARITY: Mapping[str, int] = {
     **dict.fromkeys(("pow", "fmod", "atan2"), 2),
 }
 """How many arguments each elementary function takes."""
-
-_REDUCTIONS = frozenset(("+", "*", "min", "max", "and", "or", "bitand", "bitor", "bitxor"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +147,8 @@ class _Scope:
     env: Env
     written: frozenset[str]
     lanes: tuple[_Lane, ...] = ()
+    kept: frozenset[Store] = frozenset()
+    """What keeps the running results of the block."""
 
 
 def verify(function: Function) -> None:
@@ -351,6 +352,7 @@ def _expect_bool(cond: Expr, env: Env) -> None:
 
 
 def _check_block(block: tuple[Stmt, ...], scope: _Scope) -> None:
+    scope = replace(scope, kept=frozenset(x.kept for x in running_results(block).values()) if scope.lanes else frozenset())
     for s in block:
         scope = _check_stmt(s, scope)
 
@@ -498,7 +500,7 @@ def _check_store(s: Store, scope: _Scope) -> None:
     if buffer.space == "param" and buffer.name not in scope.written:
         _fail(f"`{show_stmt(s)}` writes to a parameter that is not marked as written")
     for lane in scope.lanes:
-        if s.buffer not in lane.buffers and not lane.varies(*s.index) and not is_reduction(s):
+        if s.buffer not in lane.buffers and not lane.varies(*s.index) and not is_reduction(s) and s not in scope.kept:
             _fail(f"`{show_stmt(s)}` writes one address from all lanes and is no reduction")
 
 
@@ -506,9 +508,9 @@ def is_reduction(s: Store) -> bool:
     """Tell whether `s` has the form `a[..] = a[..] op e`, where `e` does not read that element."""
     here = Load(s.buffer, s.index)
     match s.value:
-        case Binary(op, lhs, rest) if lhs == here and (op in _REDUCTIONS or op == "-"):
+        case Binary(op, lhs, rest) if lhs == here and (op in OPERATIONS or op == "-"):
             return all(load != here for load in loads(rest))
-        case Binary(op, rest, rhs) if rhs == here and op in _REDUCTIONS:
+        case Binary(op, rest, rhs) if rhs == here and op in OPERATIONS:
             return all(load != here for load in loads(rest))
         case Fma(a, b, c) if c == here:
             return all(load != here for load in loads(a, b))

@@ -7,6 +7,7 @@ import pytest
 from bits import assert_same_bits
 from llvm_run import check
 
+from codegen.dtypes import DTYPES
 from codegen.llvm.target import host
 from codegen.loops.carried import carried
 from codegen.loops.nodes import Function
@@ -30,6 +31,14 @@ def test_a_running_sum_keeps_its_last_element_in_a_register() -> None:
     assert "alloc i_last: f32[1] registers" in text
     assert "if index(1) < index(N)" in text
     assert "let i_new = i_last[0] + x[i]" in text
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("bool", "y[i - 1] or x[i]"), ("i8", "y[i - 1] + x[i]"), ("u16", "max(y[i - 1], x[i])")])
+def test_narrow_whole_numbers_and_truths_are_kept_in_registers_too(dtype: str, value: str) -> None:
+    text = f"func f(N)(x: {dtype}[N], out y: {dtype}[N]) {{ for i in 1 .. N {{ y[i] = {value} }} }}"
+    assert f"alloc i_last: {dtype}[1] registers" in show(carried(parse(text)))
+    x = np.arange(40) % 7 == 3 if dtype == "bool" else np.arange(40).astype(DTYPES[dtype].numpy)
+    check(text, {"N": 40}, targets=[host()], x=x, y=np.zeros_like(x))
 
 
 NAMED = """alloc p: i64[9] stack

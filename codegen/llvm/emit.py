@@ -13,8 +13,10 @@ such function, run by the pool (`tl_parallel`).
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 from typing import assert_never
 
 from codegen.intrinsics import Intrinsic
@@ -72,7 +74,7 @@ from codegen.loops.partial_results import with_partial_results
 from codegen.loops.pinned import only_iteration
 from codegen.loops.places import with_places
 from codegen.loops.running_lanes import with_running_lanes
-from codegen.loops.running_results import running_results
+from codegen.loops.running_results import RunningResult, running_results
 from codegen.loops.searches import loop_condition, with_searches
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.value_ranges import value_ranges
@@ -80,6 +82,7 @@ from codegen.loops.walk import free_vars, names, noted_buffers, stores, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 POOL_ENTRY = "tl_parallel"
+NOTHING: Mapping[str, RunningResult] = MappingProxyType({})
 
 
 def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] = (), record: Emitted | None = None) -> str:
@@ -171,8 +174,8 @@ def _body(module: Module, function: Function, suffix: str) -> str:
 # ---------------------------------------------------------------- statements
 
 
-def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
-    collected = running_results(block) if scope.lanes is not None else {}
+def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope, collected: Mapping[str, RunningResult] = NOTHING) -> None:
+    """Write statements one after the other; `collected` are the running results of the vector loop whose body they are."""
     for i, stmt in enumerate(block):
         match stmt:
             case Let(name) if name in collected:
@@ -331,7 +334,7 @@ def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         inner = replace(inner, mask=mask, lanes=Lanes(atom, lanes, hi - lo, mask))
     if not b.facts.at_least(hi - lo, 1):
         inner = replace(inner, guard=positive(b, hi - lo))
-    _block(e, loop.body, inner)
+    _block(e, loop.body, inner, running_results(loop))
 
 
 def _one_by_one(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:

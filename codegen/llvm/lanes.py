@@ -41,12 +41,13 @@ from codegen.loops.walk import Node, walk
 
 def needs_scalars(loop: For) -> bool:
     """Return whether the lanes of `loop` must run one after the other."""
-    return _refuses(loop.body, frozenset({loop.var}), frozenset())
+    kept = frozenset(x.kept for x in running_results(loop).values())
+    return _refuses(loop.body, frozenset({loop.var}), frozenset(), kept)
 
 
-def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozenset[str]) -> bool:
-    """`varying` are variables and lets that differ between lanes, `private` the buffers that every lane has its own copy of."""
-    kept = {x.kept for x in running_results(block).values()}
+def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozenset[str], kept: frozenset[Store] = frozenset()) -> bool:
+    """`varying` are variables and lets that differ between lanes, `private` the buffers that every lane has its own copy of, `kept` what
+    keeps running results."""
     for stmt in block:
         match stmt:
             case Let(name, bound):

@@ -6,7 +6,8 @@ from codegen.dtypes import bool_
 from codegen.llvm import arithmetic
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import splat
-from codegen.llvm.values import Value, bits_of, constant_text, integer_range, literal, of_lanes, scalar_type
+from codegen.llvm.values import Value, bits_of, constant_text, literal, of_lanes, scalar_type
+from codegen.loops.running_results import neutral_of
 
 _COMBINES = {
     "+": "add", "fma": "add", "-": "add", "*": "mul", "min": "min", "max": "max",
@@ -53,44 +54,68 @@ def _halved(b: Builder, op: str, x: Value) -> Value:
     return arithmetic.binary(b, op, lanes[0], lanes[1]) if len(lanes) > 1 else lanes[0]  # type: ignore[arg-type]
 
 
-def running(b: Builder, op: str, old: Value, x: Value) -> tuple[Value, Value]:
-    """Return in each lane `old` combined with all lanes of `x` up to it, and `old` combined with all of them, in logarithmically many steps
-    (Hillis and Steele 1986; across quarters of a register Sklansky 1960, where one element is what moves)."""
+def running(b: Builder, op: str, old: Value, x: Value, begins: Value | None = None) -> tuple[Value, Value]:
+    """Return in each lane `old` combined with all lanes of `x` up to it, or with those from the last on that `begins`, and the same of the
+    lane behind the last: in logarithmically many steps (Hillis and Steele 1986; across quarters of a register Sklansky 1960, where one
+    element is what moves; with beginnings Blelloch 1990)."""
+    bits, kind = None, f"i{x.lanes}"
+    if begins is not None:
+        bits = b.pure(f"bitcast {begins.typed} to {kind}")
     if x.dtype == bool_:
-        return _running_bits(b, op, old, x)
+        return _running_bits(b, op, old, x, bits)
     neutral, near = identity(op, x), max(1, QUARTER // bits_of(x.dtype))
     step = 1
     while step < x.lanes:
-        if step < near:
+        if bits is not None:
+            taken = [lane - step for lane in range(x.lanes)]
+        elif step < near:
             taken = [lane - step if lane % near >= step else -1 for lane in range(x.lanes)]
         else:
             taken = [lane // step * step - 1 if lane // step % 2 else -1 for lane in range(x.lanes)]
         order = ", ".join(f"i32 {x.lanes if t < 0 else t}" for t in taken)
         before = b.pure(f"shufflevector {x.typed}, {x.type} {neutral}, <{x.lanes} x i32> <{order}>")
-        x = arithmetic.binary(b, op, Value(x.dtype, before, x.lanes), x)  # type: ignore[arg-type]  # `op` is a BinaryOp here
+        x = _unless(b, bits, arithmetic.binary(b, op, Value(x.dtype, before, x.lanes), x), x)  # type: ignore[arg-type]  # a BinaryOp
+        bits = bits and b.pure(f"or {kind} {bits}, {b.pure(f'shl {kind} {bits}, {step}')}")
         step *= 2
     last = Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 {x.lanes - 1}"))
     # What the next lanes wait for is one operation.
-    return arithmetic.binary(b, op, splat(b, old, x.lanes), x), arithmetic.binary(b, op, old, last)  # type: ignore[arg-type]
+    found = _unless(b, bits, arithmetic.binary(b, op, splat(b, old, x.lanes), x), x)  # type: ignore[arg-type]  # a BinaryOp
+    kept = arithmetic.binary(b, op, old, last)  # type: ignore[arg-type]  # a BinaryOp
+    if bits is not None:
+        kept = arithmetic.select(b, Value(bool_, b.pure(f"icmp slt {kind} {bits}, 0")), last, kept)
+    return found, kept
 
 
-def _running_bits(b: Builder, op: str, old: Value, x: Value) -> tuple[Value, Value]:
+def _unless(b: Builder, bits: str | None, combined: Value, alone: Value) -> Value:
+    """Return what is combined, but alone in the lanes whose bits are 1."""
+    if bits is None:
+        return combined
+    mask = Value(bool_, b.pure(f"bitcast i{alone.lanes} {bits} to {of_lanes('i1', alone.lanes)}"), alone.lanes)
+    return arithmetic.select(b, mask, alone, combined)
+
+
+def _running_bits(b: Builder, op: str, old: Value, x: Value, begins: str | None) -> tuple[Value, Value]:
     """Return the same of truths, as one number whose bits they are."""
     name, kind = _COMBINES[op], f"i{x.lanes}"
     bits = b.pure(f"bitcast {x.typed} to {kind}")
-    if name == "and":
-        bits = b.pure(f"xor {kind} {bits}, -1")
+    turned = name == "and"  # what does not hold somewhere before
+    bits = b.pure(f"xor {kind} {bits}, -1") if turned else bits
+    every = b.pure(f"sext i1 {old.text} to {kind}")
+    every = b.pure(f"xor {kind} {every}, -1") if turned else every
+    combine = "xor" if name == "xor" else "or"
     step = 1
     while step < x.lanes:
         moved = b.pure(f"shl {kind} {bits}, {step}")
-        bits = b.pure(f"{'xor' if name == 'xor' else 'or'} {kind} {bits}, {moved}")
+        if begins is not None:
+            moved = b.pure(f"and {kind} {moved}, {b.pure(f'xor {kind} {begins}, -1')}")
+            begins = b.pure(f"or {kind} {begins}, {b.pure(f'shl {kind} {begins}, {step}')}")
+        bits = b.pure(f"{combine} {kind} {bits}, {moved}")
         step *= 2
-    if name == "and":
-        bits = b.pure(f"xor {kind} {bits}, -1")
-    last = Value(bool_, b.pure(f"icmp slt {kind} {bits}, 0"))
-    every = b.pure(f"sext i1 {old.text} to {kind}")
-    found = b.pure(f"bitcast {kind} {b.pure(f'{name} {kind} {bits}, {every}')} to {x.type}")
-    return Value(bool_, found, x.lanes), arithmetic.binary(b, op, old, last)  # type: ignore[arg-type]  # `op` is a BinaryOp here
+    if begins is not None:
+        every = b.pure(f"and {kind} {every}, {b.pure(f'xor {kind} {begins}, -1')}")
+    bits = b.pure(f"{combine} {kind} {bits}, {every}")
+    bits = b.pure(f"xor {kind} {bits}, -1") if turned else bits
+    return Value(bool_, b.pure(f"bitcast {kind} {bits} to {x.type}"), x.lanes), Value(bool_, b.pure(f"icmp slt {kind} {bits}, 0"))
 
 
 def place(b: Builder, op: str, begin: Value, step: int, mask: str | None, lanes: int) -> Value:
@@ -117,14 +142,6 @@ def place(b: Builder, op: str, begin: Value, step: int, mask: str | None, lanes:
 
 def identity(op: str, x: Value) -> str:
     """Return what changes no element when it is combined with it, in every lane of the type of `x`."""
-    kind = x.dtype.kind
-    name = _COMBINES[op]
-    if kind == "bool":
-        return "splat (i1 true)" if name == "and" else "zeroinitializer"
-    if name in ("min", "max"):
-        if kind == "float":
-            return arithmetic.constant(x, float("inf") if name == "min" else float("-inf"))
-        low, high = integer_range(x.dtype)
-        return arithmetic.constant(x, high if name == "min" else low)
-    number_ = {"add": -0.0 if kind == "float" else 0, "mul": 1, "and": -1, "or": 0, "xor": 0}[name]
-    return arithmetic.constant(x, number_)
+    if x.dtype == bool_:
+        return "splat (i1 true)" if _COMBINES[op] == "and" else "zeroinitializer"
+    return arithmetic.constant(x, neutral_of(op, x.dtype))

@@ -122,7 +122,9 @@ def keep_running(e: Emitter, found: RunningResult, scope: Scope) -> Value:
     """Return in each lane what has been collected there, and store what all of them came to."""
     storage = scope.buffers[found.own.buffer]
     old = read(e.state, storage, found.own.index, scope)
-    here, kept = running(e.b, found.op, old, _of_active_lanes(e, found.op, value(e.state, found.term, scope), scope))
+    term = _of_active_lanes(e, found.op, value(e.state, found.term, scope), scope)
+    begins = None if found.begins is None else _of_active_lanes(e, "or", value(e.state, found.begins, scope), scope)
+    here, kept = running(e.b, found.op, old, term, begins)
     _write(e, storage, address(e.state, storage, found.own.index, scope), found.kept, kept, scope)
     return here
 

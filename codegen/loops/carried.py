@@ -190,7 +190,7 @@ def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffe
         steps = group.steps if group.inner else loop.body
         reads = _read_back(loop.var, store, steps)
         size = prod(map(_most, group.inner)) * buffer.dtype.size_bytes * max(reads.values(), default=0)
-        if reads and size <= left and _is_apart(loop, group.inner, store) and _is_there_before(loop, buffer, steps, reads):
+        if reads and size <= left and _is_apart(loop, group.inner, store) and _is_there_before(loop, group, buffer, store, steps, reads):
             left -= size
             yield _Recurrence(group, buffer, store, reads)
 
@@ -296,21 +296,25 @@ def _is_apart(loop: For, inner: Sequence[For], store: Store) -> bool:
     return all(f.var in known for f in inner)
 
 
-def _is_there_before(loop: For, buffer: Buffer, steps: Sequence[Stmt], reads: Mapping[Load, int]) -> bool:
+def _is_there_before(loop: For, group: _Group, buffer: Buffer, store: Store, steps: Sequence[Stmt], reads: Mapping[Load, int]) -> bool:
     """Tell whether what the first iterations read back may be read before them: it is read whatever conditions say, or conditions of data
     alone decide that and it lies in the buffer."""
     certain = certain_loads(*steps)
+    stored = () if group.inner else store.index
     return all(
-        load in certain or (_is_inside(loop, buffer, load) and not any(_is_asked_by_index(load, s) for s in steps)) for load in reads
+        load in certain or (_is_inside(loop, buffer, load, stored) and not any(_is_asked_by_index(load, s) for s in steps))
+        for load in reads
     )
 
 
-def _is_inside(loop: For, buffer: Buffer, load: Load) -> bool:
-    """Tell whether what the first iteration reads is known to lie in a buffer."""
+def _is_inside(loop: For, buffer: Buffer, load: Load, stored: tuple[Index, ...]) -> bool:
+    """Tell whether what the first iteration reads is known to lie in a buffer: along each side its place is a number, or that of what is
+    `stored` in each iteration, whatever data say."""
     algebra = Algebra.of({})
     first = [algebra.simplify(substitute(i, {loop.var: loop.lo})) for i in load.index]
-    sides = zip(first, buffer.shape, strict=True)
-    return all(isinstance(i, Int) and isinstance(n, Int) and 0 <= i.value < n.value for i, n in sides)
+    same = [a == b and not any(isinstance(p, ValueIndex) for p in walk(a)) for a, b in zip(load.index, stored, strict=False)]
+    sides = zip(first, buffer.shape, same or [False] * len(first), strict=True)
+    return all(known or (isinstance(i, Int) and isinstance(n, Int) and 0 <= i.value < n.value) for i, n, known in sides)
 
 
 def _is_asked_by_index(load: Load, root: Stmt | Expr) -> bool:

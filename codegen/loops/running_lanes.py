@@ -21,9 +21,9 @@ The terms read neighbours, or one element for all, and may be made of other runn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from codegen.dtypes import DType
+from codegen.dtypes import DType, bool_
 from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Add,
@@ -35,6 +35,7 @@ from codegen.loops.nodes import (
     For,
     Function,
     If,
+    Index,
     Int,
     Let,
     Load,
@@ -44,15 +45,18 @@ from codegen.loops.nodes import (
     Select,
     Stmt,
     Store,
+    Unary,
     Var,
 )
 from codegen.loops.partial_results import is_near
-from codegen.loops.running_results import combined_with, running_results
+from codegen.loops.running_results import OPERATIONS, neutral_of, running_results
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import Fresh, free_vars, fresh_for, loads, map_expr, substitute
 
 LEAST_LANES = 4
 """Fewer take as long to combine with each other as one after the other."""
+LEAST_BEGINNING = 8
+"""The same where some begin again."""
 LEAST_VECTORS = 2
 """Whole vectors that a loop has, where it is known how long it is."""
 
@@ -107,7 +111,7 @@ def _with_names(loop: For, env: Env, fresh: Fresh) -> tuple[Stmt, ...] | None:
                 return None
         out.append(s)
         env = env.after(s)
-    return _collected(tuple(out), known, env) if known else None
+    return _collected(replace(loop, body=tuple(out)), known, env) if known else None
 
 
 def _named(e: Expr, known: dict[Load, Name]) -> Expr:
@@ -125,57 +129,103 @@ def _goes_along(store: Store, var: str) -> bool:
     return found is not None and found[0].get(Var(var)) in (1, -1) and not any(var in free_vars(e) and e != Var(var) for e in found[0])
 
 
-def _collected(body: tuple[Stmt, ...], known: dict[Load, Name], env: Env) -> tuple[Stmt, ...] | None:
-    """Return the body of a loop in which running results are said as such, if all are and their grouping changes nothing."""
+def _collected(loop: For, known: dict[Load, Name], env: Env) -> tuple[Stmt, ...] | None:
+    """Return the body of a loop with running results said as such, if all are and their grouping changes nothing."""
     owners, out = {n.name: own for own, n in known.items()}, list[Stmt]()
-    for s in body:
+    for s in loop.body:
         if isinstance(s, Let) and s.name in owners:
-            own, dtype = owners[s.name], dtype_of(s.value, env)
-            parts = _parts(s.value, own, dtype)
-            if parts is None or (dtype.is_float and parts[0] not in ("min", "max")) or any(x == own for x in loads(parts[1])):
+            own = owners[s.name]
+            step = _step(s.value, own, dtype_of(s.value, env))
+            if step is None or step.term is None or not step.op or any(x == own for x in loads(step.term)):
                 return None
-            op, term = parts
-            s = Let(s.name, Compare("!=", own, term) if op == "bitxor" and dtype.kind == "bool" else Binary(op, own, term))  # type: ignore[arg-type]
+            s = Let(s.name, step.value(own))
         out.append(s)
-    return tuple(out) if {*running_results(out)} == {*owners} else None
+    return tuple(out) if {*running_results(replace(loop, body=tuple(out)))} == {*owners} else None
 
 
-def _parts(value: Expr, own: Load, dtype: DType) -> tuple[str, Expr] | None:
-    """Return the operation by which a value goes on with an element, and what it adds to that."""
-    found = combined_with(value, own)
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What an iteration does with what there is: `own op term`, or `term` alone where it `begins`. Without an operation `own` stays as it
+    is, without a term it is combined with what changes nothing."""
+
+    op: str = ""
+    term: Expr | None = None
+    begins: Expr | None = None
+
+    def value(self, own: Load) -> Expr:
+        assert self.term is not None
+        combined = Binary(self.op, own, self.term) if self.op != "bitxor of truths" else Compare("!=", own, self.term)  # type: ignore[arg-type]
+        return combined if self.begins is None else Select(self.begins, self.term, combined)
+
+
+_YES, _NO = Const(True, bool_), Const(False, bool_)
+
+
+def _step(value: Expr, own: Load, dtype: DType) -> _Step | None:
+    """Return what a value does with an element; None where it goes on with it in another way, or where the grouping counts: sums of
+    floats."""
+    if value == own:
+        return _Step()
+    if own not in loads(value):
+        return _Step("", value, _YES)
     match value:
-        case _ if found is not None:
-            return found
         case Binary("+" | "-" as op, lhs, rhs) if not dtype.is_float:
-            side, other = (lhs, rhs) if any(x == own for x in loads(lhs)) else (rhs, lhs)
-            inner = _parts(side, own, dtype)
-            if inner is None or inner[0] != "+" or (op == "-" and side is rhs):
+            side, other = (lhs, rhs) if own in loads(lhs) else (rhs, lhs)
+            inner = _step(side, own, dtype)
+            if inner is None or inner.op not in ("", "+") or (op == "-" and side is rhs) or own in loads(other):
                 return None
-            return "+", Binary(op, inner[1], other)
-        case Select(cond, then, orelse) if not dtype.is_float:
-            sides = [("", None) if side == own else _parts(side, own, dtype) for side in (then, orelse)]
-            ops = {side[0] for side in sides if side is not None and side[0]}
-            if None in sides or ops != {"+"}:
+            before = Const(dtype.zero, dtype) if op == "-" and inner.term is None else inner.term
+            return _Step("+", other if before is None else Binary(op, before, other), inner.begins)
+        case Binary(op, lhs, rhs) if op in OPERATIONS and (not dtype.is_float or op in ("min", "max")):
+            side, other = (lhs, rhs) if own in loads(lhs) else (rhs, lhs)
+            inner = _step(side, own, dtype)
+            if inner is None or inner.op not in ("", op) or own in loads(other):
                 return None
-            terms = [Const(dtype.zero, dtype) if side is None or side[1] is None else side[1] for side in sides]
-            return "+", Select(cond, terms[0], terms[1])
+            return _Step(op, other if inner.term is None else Binary(op, inner.term, other), inner.begins)
+        case Compare("!=", lhs, rhs) if dtype == bool_ and own in (lhs, rhs):
+            return _Step("bitxor of truths", rhs if lhs == own else lhs)
+        case Select(cond, then, orelse) if own not in loads(cond):
+            sides = (_step(then, own, dtype), _step(orelse, own, dtype))
+            return None if sides[0] is None or sides[1] is None else _chosen(cond, sides[0], sides[1], dtype)
         case _:
             return None
+
+
+def _chosen(cond: Expr, then: _Step, orelse: _Step, dtype: DType) -> _Step | None:
+    """Return one step that is one of two. What is only kept or begun again takes one instruction an element, one after the other: of truths
+    alone are many in a register."""
+    ops = {side.op for side in (then, orelse) if side.op} or ({"or"} if dtype == bool_ else set())
+    if len(ops) != 1 or "bitxor of truths" in ops:
+        return None
+    (op,) = ops
+    neutral = Const(neutral_of(op, dtype), dtype)
+    term = Select(cond, then.term or neutral, orelse.term or neutral)
+    begins: Expr | None = Select(cond, then.begins or _NO, orelse.begins or _NO)
+    match then.begins, orelse.begins:
+        case None, None:
+            begins = None
+        case other, None if other == _YES:
+            begins = cond
+        case None, other if other == _YES:
+            begins = Unary("not", cond)
+        case _:
+            pass
+    return _Step(op, term, begins)
 
 
 def _in_lanes(loop: For, env: Env, lanes: Callable[[DType], int], fresh: Fresh) -> list[Stmt]:
     """Return a loop that runs in lanes, and one for what whole vectors leave; nothing where it cannot, or is too short."""
     width = _width(loop, env, lanes)
-    found = running_results(loop.body)
+    found = running_results(loop)
     written = {s.buffer: s.index for s in loop.body if isinstance(s, Store)}
     own = {x.own.buffer for x in found.values()}
-    if width < LEAST_LANES:
+    if width < (LEAST_BEGINNING if any(x.begins is not None for x in found.values()) else LEAST_LANES):
         return []
     for s in loop.body:
-        value = found[s.name].term if isinstance(s, Let) and s.name in found else s.value  # type: ignore[union-attr]
-        if not (isinstance(value, Name | Const) or is_near(value, loop.var)):
+        value = s.value  # type: ignore[union-attr]
+        if not is_near(value, loop.var):
             return []
-        if any(x.buffer in own or written.get(x.buffer, x.index) != x.index for x in loads(value)):
+        if any(x.buffer not in own and not _is_apart(x.index, written.get(x.buffer)) for x in loads(value)):
             return []
     if len(written) != sum(isinstance(s, Store) for s in loop.body):
         return []
@@ -187,6 +237,15 @@ def _in_lanes(loop: For, env: Env, lanes: Callable[[DType], int], fresh: Fresh) 
     vector = For(lane, Int(0), Int(width), tuple(substitute(s, {loop.var: at}) for s in loop.body), "vector", width)
     rest = replace(loop, lo=algebra.simplify(Add(loop.lo, Mul(Int(width), count))), extent=width)
     return [For(outer, Int(0), count, (vector,)), *([rest] if rest.lo != rest.hi else [])]
+
+
+def _is_apart(index: tuple[Index, ...], stored: tuple[Index, ...] | None) -> bool:
+    """Tell whether no other iteration stores what one reads: it lies in another row, or is what that iteration stores itself."""
+    if stored is None or index == stored:
+        return True
+    algebra = Algebra.of({})
+    rows = (algebra.simplify(Add(a, Mul(Int(-1), b))) for a, b in zip(index[:-1], stored[:-1], strict=True))
+    return any(isinstance(apart, Int) and apart.value != 0 for apart in rows)
 
 
 def _width(loop: For, env: Env, lanes: Callable[[DType], int]) -> int:

@@ -148,7 +148,7 @@ class _Scope:
     written: frozenset[str]
     lanes: tuple[_Lane, ...] = ()
     kept: frozenset[Store] = frozenset()
-    """What keeps the running results of the block."""
+    """What keeps the running results of the vector loop of whose body this is a statement."""
 
 
 def verify(function: Function) -> None:
@@ -352,7 +352,6 @@ def _expect_bool(cond: Expr, env: Env) -> None:
 
 
 def _check_block(block: tuple[Stmt, ...], scope: _Scope) -> None:
-    scope = replace(scope, kept=frozenset(x.kept for x in running_results(block).values()) if scope.lanes else frozenset())
     for s in block:
         scope = _check_stmt(s, scope)
 
@@ -372,8 +371,8 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
             return replace(scope, env=env.with_value(name, dtype), lanes=lanes)
         case If(cond, then, orelse):
             _expect_bool(cond, env)
-            _check_block(then, scope)
-            _check_block(orelse, scope)
+            _check_block(then, replace(scope, kept=frozenset()))
+            _check_block(orelse, replace(scope, kept=frozenset()))
         case Alloc(buffer):
             _check_new(buffer.name, env)
             _check_buffer(buffer, env)
@@ -487,7 +486,8 @@ def _check_for(loop: For, scope: _Scope) -> None:
     lanes = tuple(replace(lane, vars=lane.vars | {loop.var}) if lane.varies(loop.lo, loop.hi) else lane for lane in scope.lanes)
     if loop.kind == "vector":
         lanes += (_Lane(frozenset((loop.var,))),)
-    _check_block(loop.body, replace(scope, env=env.with_loop(loop), lanes=lanes))
+    kept = frozenset(x.kept for x in running_results(loop).values()) if loop.kind == "vector" and not scope.lanes else frozenset()
+    _check_block(loop.body, replace(scope, env=env.with_loop(loop), lanes=lanes, kept=kept))
 
 
 def _check_store(s: Store, scope: _Scope) -> None:

@@ -92,9 +92,9 @@ FAULTS = (
     ),
     Fault(
         "llvm-least-is-greatest",
-        "codegen/llvm/reduce.py",
-        'return arithmetic.constant(x, high if name == "min" else low)',
-        'return arithmetic.constant(x, low if name == "min" else high)',
+        "codegen/loops/running_results.py",
+        'limits(dtype)[op == "min"]',
+        'limits(dtype)[op == "max"]',
         "lanes without elements decide a minimum",
         KERNELS,
     ),

@@ -41,6 +41,19 @@ def test_narrow_whole_numbers_and_truths_are_kept_in_registers_too(dtype: str, v
     check(text, {"N": 40}, targets=[host()], x=x, y=np.zeros_like(x))
 
 
+def test_rows_may_be_read_back_where_data_say_so() -> None:
+    text = """func f(N)(x: f32[N, 9], out y: f32[N, 9]) {
+    for i in 0 .. N {
+        y[i, 0] = x[i, 0]
+        for j in 1 .. 9 { y[i, j] = select(x[i, j] > 0.0_f32, min(y[i, j - 1], x[i, j]), x[i, j]) }
+    }
+}
+"""
+    assert "j_last[0] = y[i, 0]" in show(carried(parse(text)))
+    x = np.arange(-27, 27, dtype=np.float32).reshape(6, 9) % 7 - 3
+    check(text, {"N": 6}, targets=[host()], x=x, y=np.zeros_like(x))
+
+
 NAMED = """alloc p: i64[9] stack
     p[0] = 3_i64
     for i in 1 .. 9 { p[i] = i64(back[i, value(p[i - 1])]) }"""

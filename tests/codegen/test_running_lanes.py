@@ -85,6 +85,33 @@ def test_what_is_added_is_told_from_sums_and_choices(value: str) -> None:
     check(text(value), targets=[host()], **arrays("i32"))
 
 
+AGAIN = [
+    "select(x[i] > 2_i32, x[i], max(s[0], x[i]))",
+    "select(x[i] > 2_i32, s[0] + 1_i32, 0_i32)",
+    "select(x[i] > 2_i32, s[0] + 1_i32, select(x[i] > 1_i32, s[0] - x[i], w[0])) + 1_i32",
+    "select(x[i] > 2_i32, 9_i32, select(x[i] > 0_i32, min(x[i], s[0]), s[0]))",
+]
+
+
+@pytest.mark.parametrize("value", AGAIN)
+def test_collecting_may_begin_again_where_data_say(value: str) -> None:
+    made = with_running_lanes(parse(text(value)), lambda _: 8)
+    verify(made)
+    assert "vector 8" in show(made)
+    check(text(value), targets=[LEVELS[0], named("x86-64-v3"), host()], **arrays("i32"))
+    # With fewer lanes that takes longer than one after the other.
+    assert with_running_lanes(parse(text(value)), four) == parse(text(value))
+
+
+@pytest.mark.parametrize("value", ["select(w[0], s[0] or x[i], false)", "select(x[i], x[i - 1] != w[1], s[0])", "not w[0] or s[0] or x[i]"])
+def test_truths_may_begin_again_where_data_say(value: str) -> None:
+    source = text(value, "bool").replace("for i in 0", "for i in 1")
+    in_eight = with_running_lanes(parse(source), lambda _: 8)
+    verify(in_eight)
+    assert "vector 8" in show(in_eight)
+    check(source, targets=[LEVELS[0], named("x86-64-v3"), host()], **arrays("bool"))
+
+
 def test_a_running_result_may_be_made_of_another() -> None:
     two = """func f()(x: i32[77], out y: i32[77]) {
     alloc inside: bool[1] registers
@@ -143,6 +170,8 @@ def test_as_many_are_collected_as_a_register_has_lanes(level: str, vector: str) 
         text("s[0] + x[i]", at="2 * i", n=38),
         text("s[0] + y[76 - i]"),  # read back
         text("s[0] + x[value(x[i] % 3_i32)]"),
+        text("select(x[i] > 2_i32, x[i], s[0])"),  # kept or not
+        text("select(s[0] > 2_i32, x[i], s[0] + 1_i32)"),
         text("s[0] + x[i]", before="let old = s[0]"),
         text("s[0] + x[i]", before="y[i] = s[0]"),
     ],
@@ -150,6 +179,25 @@ def test_as_many_are_collected_as_a_register_has_lanes(level: str, vector: str) 
 def test_what_depends_on_the_order_or_reads_no_neighbours_is_collected_one_by_one(source: str) -> None:
     function = parse(source)
     assert with_running_lanes(function, four) == function
+
+
+BESIDE = """func f()(x: i32[77], out y: i32[8]) {
+    alloc s: i32[8] stack
+    for l in 0 .. 8 { s[l] = x[l + 9] }
+    for l in 0 .. 8 vector 8 { BODY }
+    for l in 0 .. 8 { y[l] = s[l] }
+}
+"""
+
+
+def test_lanes_that_each_keep_their_own_collect_nothing_together() -> None:
+    check(BESIDE.replace("BODY", "let n = s[l] + x[l]\n s[l] = n"), targets=[host()], x=arrays("i32")["x"], y=np.zeros(8, np.int32))
+
+
+def test_what_lanes_collect_one_after_the_other_is_no_running_result() -> None:
+    wrong = BESIDE.replace("BODY", "for k in 0 .. 3 serial { let n = s[0] + x[k + l]\n s[0] = n }")
+    with pytest.raises(InternalError, match="writes one address from all lanes"):
+        verify(parse(wrong))
 
 
 def test_lanes_that_keep_something_else_are_no_running_result() -> None:

@@ -28,6 +28,7 @@ from tensorlang.policy.cpu.cost import PARTS_CYCLES
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
 from tensorlang.policy.cpu.late_sums import late_sums
+from tensorlang.policy.cpu.running_results import running_cycles
 from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_shared_tile, best_time_tile
 from tensorlang.policy.cpu.unread import trim_unread
@@ -721,8 +722,11 @@ def _derive_member(
         return None
     if chosen.axes and _reads_far_back(d, definition, chosen.axes):
         chosen = replace(chosen, inner=InnerLoops(cycles=chosen.inner.cycles))
+    in_rows = _in_rows(d, definition, loops, chosen) if len(group) == 1 and not joined else None
+    if in_rows is not None:
+        chosen = in_rows
     order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
-    front = _wavefront(d, definition, loops, chosen, joined) if len(group) == 1 else None
+    front = _wavefront(d, definition, loops, chosen, joined) if len(group) == 1 and in_rows is None else None
     front = front if front is None or share else replace(front, shared=0)
     if front is not None:
         add_wavefront(d, definition, front, nested=bool(loops.outside))
@@ -746,6 +750,14 @@ def _derive_member(
     outer = add_inner_loops(d, definition, order, inner)
     _add_parallel(d, definition, loops, order, separate, outer)
     return None
+
+
+def _in_rows(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> _Order | None:
+    """Return the order in which a running result goes along its rows one by one, where these run in lanes in fewer cycles."""
+    cycles, axes = running_cycles(d, definition), definition.axes
+    if cycles is None or cycles >= chosen.inner.cycles or not loops.distances.is_legal(loops.of(axes)):
+        return None
+    return _Order(axes, _separation(definition, loops, axes), InnerLoops(cycles=cycles))
 
 
 def _time_tile(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> TimeTile | None:

@@ -13,6 +13,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import from_memory_cycles
 from tensorlang.policy.cpu.inner_loops import best_inner_loops
 from tensorlang.policy.cpu.joint_steps import waiting_together
+from tensorlang.policy.cpu.running_results import running_cycles
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import Deriver, bytes_of, with_lifted
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
@@ -56,7 +57,11 @@ def _is_worth_storing(d: Deriver, apart: Deriver, definition: Definition) -> boo
 
 
 def _cycles(d: Deriver, definition: Definition) -> float:
-    """Return the cycles of an element: of a line those at least that it waits for the one before it, while others of its terms are made."""
+    """Return the cycles of an element: of a line those at least that it waits for the one before it, while others of its terms are made,
+    unless it runs in lanes."""
+    running = running_cycles(d, definition)
+    if running is not None:
+        return running
     cycles = best_inner_loops(d, definition, definition.axes[:-1]).cycles
     return max(cycles, waiting_cycles((definition,))) if len(definition.axes) == 1 else cycles
 

@@ -34,8 +34,8 @@ def in_lanes(program: Program) -> bool:
     [
         ("x: u8[M, N]) -> (s: i32[M, N])", SUMMED_AREA),
         ("x: i32[M, N]) -> (y: i32[M, N])", "y[i, j] = x[i, j] + y[i, j - 1 | 0]"),
-        ("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = if j == N - 1 then x[i, j] else min(x[i, j], y[i, j + 1])"),
-        ("x: i32[M, N]) -> (y: i32[M, N])", "y[i, j] = if j == 0 then 0 else if x[i, j] > 0 then y[i, j - 1] + 1 else 0"),
+        ("x: u16[M, N]) -> (y: u16[M, N])", "y[i, j] = if j == N - 1 then x[i, j] else min(x[i, j], y[i, j + 1])"),
+        ("x: i32[N], _m: f32[M]) -> (y: i32[N])", "y[i] = if i == 0 then 0 else if x[i] > 0 then y[i - 1] + 1 else 0"),
         ("x: f32[N], _m: f32[M]) -> (y: i64[N])", "y[i] = if i == 0 then 0 else if x[i] > 0.5 then y[i - 1] + 1 else y[i - 1]"),
     ],
 )
@@ -49,6 +49,7 @@ def test_rows_that_go_on_with_what_they_collected_run_one_by_one(signature: str,
     ("signature", "body"),
     [
         ("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i, j - 1 | 0]"),  # rounded in another order
+        ("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = max(x[i, j], y[i, j - 1 | 0])"),  # sooner beside each other
         ("x: i32[M, N]) -> (y: i32[M, N])", "y[i, j] = max(x[i, j] + y[i, j - 1 | 0], 0)"),
         ("x: i32[N, M]) -> (y: i32[N, M])", "y[i, j] = x[i, j] + y[i - 1, j | 0]"),  # lanes along the others
         ("x: i32[M, N]) -> (y: i32[M, N])", "y[i, j] = x[i, N - 1 - j] + y[i, j - 1 | 0] + y[i, j - 2 | 0]"),

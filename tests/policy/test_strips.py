@@ -142,3 +142,16 @@ def test_recurrences_along_columns_are_computed_whole() -> None:
     body = FILTERED.replace("f[i, j - 1 | 0]", "f[i - 1, j | 0]").replace("b[i, j + 1 | 0]", "b[i + 1, j | 0]")
     said = directives(operator("x: i32[M, N]) -> (y: i32[M, N])", body), replace(SMALL, l2_bytes=5000))
     assert not any(d.startswith(("at f", "at b")) for d in said)
+
+
+def test_what_runs_together_several_rows_at_a_time_has_loops_of_its_own_in_a_strip() -> None:
+    body = """
+    c[i, j, k] = sum[i32](u in 0..7, v in 0..7) abs(i32(l[i + u, j + v + 16]) - i32(r[i + u, j + v + 16 - k]))
+                 for i in 0..M-6, j in 0..N-22, k in 0..16
+    d[i, j]    = argmin(k) c[i, j, k]"""
+    text = f"op f(l: u8[M, N], r: u8[M, N]) -> (d: i64[M-6, N-22]) where M >= 7, N >= 23 {{{body}\n}}"
+    module = load_module(parse(Source("f.tl", text)))
+    program = instantiate(module, "f", [argument(p, {"M": 100, "N": 160}) for p in module.operators["f"].params])
+    schedule = derive(program, Machine(target="cpu", threads=1))
+    assert "at c at d.i" in [show(d) for d in schedule.directives]
+    proven(program, schedule)

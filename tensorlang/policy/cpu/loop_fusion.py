@@ -107,7 +107,18 @@ def _in_shared_loops(d: Deriver, strip: Strip) -> Strip:
         return strip
     moving = {t.name for x, _ in strip.kept for t in x.tensors}
     *inside, last = (part.group for part in _gathered(d, [Strip(group) for group in (*strip.inside, strip.group)], moving))
+    if last.fused and _are_rows_cut(d, last):
+        return strip
     return sized(d, replace(strip, group=last, inside=tuple(inside)), _points_alone(d, (*inside, last)))
+
+
+def _are_rows_cut(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether tensors that run together are computed several rows at a time, or other loops are around those over rows."""
+    shared = shared_loops_of(d, [group])
+    rows = named_after(group).axes[0]
+    return shared is not None and (
+        shared.position == 0 or (shared.tile is not None and rows in dict(shared.tile.rows)) or shared.order[:1] not in ((), (0,))
+    )
 
 
 def _points_alone(d: Deriver, groups: Sequence[FusionGroup]) -> set[str]:

@@ -24,7 +24,7 @@ from tensorlang.externs import Kernel as Native
 from tensorlang.graph.nodes import Attr, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.printer import DIGITS, INDENT
-from tensorlang.graph.sizes import Condition, Symbols, formula_of, to_expr
+from tensorlang.graph.sizes import Condition, Symbols, chosen, formula_of, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse as parse_file
@@ -222,6 +222,9 @@ def _extent_of(e: sx.Expr, symbols: Symbols) -> Any:
         case sx.Binary(op, lhs, rhs) if op in _ARITHMETIC:
             a, b = _extent_of(lhs, symbols), _extent_of(rhs, symbols)
             return None if a is None or b is None else _ARITHMETIC[op](a, b)
+        case sx.Apply("min" | "max" as which, (lhs, rhs)) if not isinstance(lhs, sx.Keyword) and not isinstance(rhs, sx.Keyword):
+            a, b = _extent_of(lhs, symbols), _extent_of(rhs, symbols)
+            return None if a is None or b is None else chosen(which, a, b, symbols)
         case _:
             return None
 

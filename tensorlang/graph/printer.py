@@ -46,7 +46,7 @@ from tensorlang.externs import PythonFunction
 from tensorlang.graph.nodes import Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View, loops_of
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
-from tensorlang.graph.sizes import Extent, Formula, Quotient, Symbols, to_expr
+from tensorlang.graph.sizes import Atom, Choice, Extent, Formula, Symbols, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import ExternCall
@@ -91,7 +91,9 @@ def _formula(formula: Formula) -> str:
     return " + ".join(terms) or "0"
 
 
-def _atom(atom: str | Quotient) -> str:
+def _atom(atom: Atom) -> str:
+    if isinstance(atom, Choice):
+        return f"{atom.which}({_formula(atom.left)}, {_formula(atom.right)})"
     return notation.quoted(atom) if isinstance(atom, str) else f"(({_formula(atom.value)}) // ({_formula(atom.divisor)}))"
 
 

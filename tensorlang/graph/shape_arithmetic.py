@@ -16,7 +16,7 @@ import numpy as np
 from codegen.dtypes import DType
 from tensorlang.check.types import limits
 from tensorlang.graph.ratios import Inexact, Ratio, ratio
-from tensorlang.graph.sizes import OpenSize, Size, larger, smaller
+from tensorlang.graph.sizes import OpenSize, Size, maximum, minimum
 from tensorlang.tensor.arith import Array
 from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.nodes import Program, Reducer
@@ -43,8 +43,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "/": operator.truediv,
     "//": operator.floordiv,
     "%": operator.mod,
-    "min": lambda a, b: smaller(a, b) if _are_sizes(a, b) else min(a, b),
-    "max": lambda a, b: larger(a, b) if _are_sizes(a, b) else max(a, b),
+    "min": lambda a, b: minimum(a, b) if _are_sizes(a, b) else min(a, b),
+    "max": lambda a, b: maximum(a, b) if _are_sizes(a, b) else max(a, b),
     "and": lambda a, b: bool(a) and bool(b),
     "or": lambda a, b: bool(a) or bool(b),
 }

@@ -1,6 +1,7 @@
 """Sizes of models that stay open: expressions over named symbols that compute as integers do.
 
     Size       a polynomial with integer coefficients over symbols and quotients: batch*seq, past + seq, (height + 1)//2
+    Choice     the larger or the smaller of two: min(end, width) - start
     Symbols    the symbols of one model, a sample of each, and what was assumed of them
 
 The code of importers and of passes computes with sizes as it does with integers. A comparison that holds for all values in range is
@@ -45,7 +46,20 @@ class Quotient:
     divisor: Formula
 
 
-Atom: TypeAlias = str | Quotient
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The larger of two formulas, or the smaller."""
+
+    which: Literal["max", "min"]
+    left: Formula
+    right: Formula
+
+    @property
+    def sides(self) -> tuple[Formula, Formula]:
+        return self.left, self.right
+
+
+Atom: TypeAlias = str | Quotient | Choice
 Formula: TypeAlias = "Poly[Atom]"
 Extent: TypeAlias = "int | Size"
 
@@ -65,6 +79,11 @@ class UnequalSizes(Exception):
     def __init__(self, formula: Formula, refused: CompileError) -> None:
         super().__init__(f"{show(formula)} == 0")
         self.formula, self.refused = formula, refused
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether the larger or the smaller of two sizes is part of it."""
+        return any(isinstance(atom, Choice) for atom in self.formula.atoms())
 
     def solved(self) -> tuple[str, Formula] | None:
         """Return a symbol and what it has to be in terms of the others, a sum where there is one; None where that is not found."""
@@ -125,6 +144,8 @@ class Symbols:
     assumed: dict[Condition, None] = field(default_factory=dict)
     unequal: Formula | None = None
     """What a comparison with zero was last asked of that may be zero and is not for the samples."""
+    chooses: bool = False
+    """Whether `maximum` and `minimum` of two sizes are sizes of their own, rather than the one that is so for the samples."""
 
     def symbol(self, name: str) -> Size:
         """Return the size that a symbol of the model stands for."""
@@ -222,17 +243,40 @@ class Symbols:
         which scratch memory would be made."""
         products = (formula.terms for name, formula in self.products.items() if name in sizes)
         symbols = {monomial for terms in products for monomial in terms if list(terms.values()) == [1]}
-        for condition in self.assumed:
-            linear = all(m in symbols or (len(m) <= 1 and all(_is_affine(a, sizes) for a in m)) for m in condition.formula.terms)
-            if linear and condition.relation != "!=" and (bounded or not condition.is_limit):
+        meant = [fact for name, formula in self.products.items() if name in sizes for fact in _facts(formula)]
+        told = (c for c in self.assumed if c.relation != "!=" and (bounded or not c.is_limit))
+        for condition in dict.fromkeys((*meant, *told)):
+            if all(m in symbols or (len(m) <= 1 and all(_is_affine(a, sizes) for a in m)) for m in condition.formula.terms):
                 yield affine.compare(condition.relation, self.expression(condition.formula), 0)
 
-    def decided(self, formula: Formula, relation: Relation) -> bool:
-        """Tell whether `formula relation 0` holds: for all sizes, or, which is assumed from here on, for the samples."""
-        lo, hi = range_of(formula)
-        if holds_between(lo, hi, relation):
+    def is_proven(self, formula: Formula, relation: Relation) -> bool:
+        """Tell whether `formula relation 0` holds for all sizes of which what was assumed holds. False says nothing."""
+        return holds_between(*range_of(formula), relation) or any(all(map(self._is_least, least)) for least in _as_least(formula, relation))
+
+    def _is_least(self, formula: Formula) -> bool:
+        """Tell whether a formula is surely 0 or more: by its range, by something that was assumed, or, of the larger or the smaller of two,
+        by one of them or by both."""
+        if range_of(formula)[0] >= 0:
             return True
-        if holds_between(lo, hi, NEGATED[relation]):
+        known = (g for c in self.assumed for least in _as_least(c.formula, c.relation) if c.relation != "!=" for g in least)
+        if any(range_of(formula - g)[0] >= 0 for g in known):
+            return True
+        for monomial, factor in formula.terms.items():
+            match monomial:
+                case (Choice() as choice,):
+                    rest = formula.without(monomial)
+                    sides = (self._is_least(rest.plus(side, factor)) for side in choice.sides)
+                    return any(sides) if (choice.which == "max") == (factor > 0) else all(sides)
+                case _:
+                    pass
+        return False
+
+    def decided(self, formula: Formula, relation: Relation) -> bool:
+        """Tell whether `formula relation 0` holds: for all sizes of which holds what was assumed, or, which is assumed from here on, for
+        the samples."""
+        if self.is_proven(formula, relation):
+            return True
+        if self.is_proven(formula, NEGATED[relation]):
             return False
         sample = evaluate(formula, self.samples)
         holds = _compared(sample, relation)
@@ -353,10 +397,42 @@ class Size:
         return self._compared(other, ">=")  # type: ignore[no-any-return]
 
 
+def _as_least(formula: Formula, relation: Relation) -> tuple[tuple[Formula, ...], ...]:
+    """Return what `formula relation 0` says, as alternatives each of which is that all of some formulas are 0 or more."""
+    above, below = formula - number(1), formula.scaled(-1) - number(1)
+    match relation:
+        case ">=":
+            return ((formula,),)
+        case ">":
+            return ((above,),)
+        case "<=":
+            return ((formula.scaled(-1),),)
+        case "<":
+            return ((below,),)
+        case "==":
+            return ((formula, formula.scaled(-1)),)
+        case "!=":
+            return ((above,), (below,))
+        case _:
+            assert_never(relation)
+
+
+def _facts(formula: Formula) -> Iterator[Condition]:
+    """Yield what holds of a formula by itself: that the larger of two is no smaller than either, the smaller no larger."""
+    match list(formula.terms.items()):
+        case [((Choice(which, left, right),), 1)]:
+            for side in (left, right):
+                yield Condition(formula - side if which == "max" else side - formula, ">=")
+        case _:
+            pass
+
+
 def _is_affine(atom: Atom, sizes: Container[str]) -> bool:
     """Tell whether index expressions over these sizes have an atom: one of them, or a quotient of a sum of such by a number."""
     if isinstance(atom, str):
         return atom in sizes
+    if isinstance(atom, Choice):
+        return False
     terms = atom.value.terms
     return atom.divisor.constant is not None and all(len(m) <= 1 and _is_affine(a, sizes) for m in terms for a in m)
 
@@ -386,17 +462,49 @@ def is_one(n: Extent) -> bool:
 
 def larger(a: Any, b: Any) -> Any:
     """Return the larger of two extents. Nothing is assumed where one of them always is."""
-    return a if is_least(a - b) else b if is_least(b - a) else max(a, b)
+    return a if _is_proven_least(a - b) else b if _is_proven_least(b - a) else max(a, b)
 
 
 def smaller(a: Any, b: Any) -> Any:
     """Return the smaller of two extents, as `larger` does."""
-    return b if is_least(a - b) else a if is_least(b - a) else min(a, b)
+    return b if _is_proven_least(a - b) else a if _is_proven_least(b - a) else min(a, b)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """Return the larger of two extents: as a size of its own where neither always is, and their symbols keep both
+    (`Symbols.chooses`), unless the samples are equal."""
+    return _of_two("max", a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """Return the smaller of two extents, as `maximum` does."""
+    return _of_two("min", a, b)
+
+
+def _of_two(which: Literal["max", "min"], a: Any, b: Any) -> Any:
+    difference = a - b
+    if isinstance(difference, int) or not difference.symbols.chooses or difference.sample == 0:
+        return (larger if which == "max" else smaller)(a, b)
+    return chosen(which, a, b, difference.symbols)
+
+
+def chosen(which: Literal["max", "min"], a: Extent, b: Extent, symbols: Symbols) -> Extent:
+    """Return the larger or the smaller of two extents: one of them where it always is, else a size of its own."""
+    first, second = formula_of(a), formula_of(b)
+    if symbols.is_proven(first - second, ">="):
+        return a if which == "max" else b
+    if symbols.is_proven(second - first, ">="):
+        return b if which == "max" else a
+    return Size(atom_poly(Choice(which, *sorted((first, second), key=show))), symbols)
 
 
 def is_least(n: Extent) -> bool:
     """Tell whether an extent is 0 or more whatever the sizes are."""
     return n >= 0 if isinstance(n, int) else range_of(n.formula)[0] >= 0
+
+
+def _is_proven_least(n: Extent) -> bool:
+    return n >= 0 if isinstance(n, int) else n.symbols.is_proven(n.formula, ">=")
 
 
 def to_expr(n: Extent) -> Expr:
@@ -433,7 +541,17 @@ def with_sizes(n: Extent, sizes: Mapping[str, Extent]) -> Any:
 
 def _of_atoms(formula: Formula, sizes: Mapping[str, Extent]) -> Any:
     def value(atom: Atom) -> Any:
-        return sizes[atom] if isinstance(atom, str) else _of_atoms(atom.value, sizes) // _of_atoms(atom.divisor, sizes)
+        match atom:
+            case str():
+                return sizes[atom]
+            case Quotient(above, below):
+                return _of_atoms(above, sizes) // _of_atoms(below, sizes)
+            case Choice(which, left, right):
+                a, b = _of_atoms(left, sizes), _of_atoms(right, sizes)
+                symbols = next((n.symbols for n in (a, b) if isinstance(n, Size)), Symbols({}))
+                return chosen(which, a, b, symbols)
+            case _:
+                assert_never(atom)
 
     return sum(factor * prod(map(value, monomial)) for monomial, factor in formula.terms.items())
 
@@ -443,11 +561,20 @@ def _of_atoms(formula: Formula, sizes: Mapping[str, Extent]) -> Any:
 
 def evaluate(formula: Formula, sizes: Mapping[str, int]) -> int:
     """Return the value of a formula."""
-    return sum(factor * prod(_value(atom, sizes) for atom in monomial) for monomial, factor in formula.terms.items())
+    return sum(factor * prod(value_of(atom, sizes) for atom in monomial) for monomial, factor in formula.terms.items())
 
 
-def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
-    return sizes[atom] if isinstance(atom, str) else evaluate(atom.value, sizes) // max(1, evaluate(atom.divisor, sizes))
+def value_of(atom: Atom, sizes: Mapping[str, int]) -> int:
+    """Return the value of an atom of a formula."""
+    match atom:
+        case str():
+            return sizes[atom]
+        case Quotient(value, divisor):
+            return evaluate(value, sizes) // max(1, evaluate(divisor, sizes))
+        case Choice(which, left, right):
+            return (max if which == "max" else min)(evaluate(left, sizes), evaluate(right, sizes))
+        case _:
+            assert_never(atom)
 
 
 def range_of(formula: Formula, most: Mapping[str, int] | None = None) -> tuple[int, int]:
@@ -466,6 +593,9 @@ def range_of(formula: Formula, most: Mapping[str, int] | None = None) -> tuple[i
 def _range(atom: Atom, most: Mapping[str, int]) -> tuple[int, int]:
     if isinstance(atom, str):
         return 0, most.get(atom, LARGEST)
+    if isinstance(atom, Choice):
+        (lo, hi), (least, largest) = (range_of(side, most) for side in atom.sides)
+        return (max(lo, least), max(hi, largest)) if atom.which == "max" else (min(lo, least), min(hi, largest))
     (lo, hi), (least, largest) = range_of(atom.value, most), range_of(atom.divisor, most)
     least, largest = max(1, least), max(1, largest)
     return min(lo // least, lo // largest), max(hi // least, hi // largest)
@@ -484,6 +614,8 @@ def show(formula: Formula) -> str:
 def _text(atom: Atom) -> str:
     if isinstance(atom, str):
         return atom.removeprefix(PREFIX)
+    if isinstance(atom, Choice):
+        return f"{atom.which}({show(atom.left)}, {show(atom.right)})"
     value, divisor = show(atom.value), show(atom.divisor)
     return f"({f'({value})' if ' ' in value else value}//{f'({divisor})' if len(atom.divisor.terms) > 1 else divisor})"
 
@@ -553,8 +685,13 @@ def names_in(formula: Formula) -> set[str]:
     """Return the symbols that a formula depends on."""
     found: set[str] = set()
     for atom in formula.atoms():
-        found |= {atom} if isinstance(atom, str) else names_in(atom.value) | names_in(atom.divisor)
+        found |= {atom} if isinstance(atom, str) else {name for part in parts_of(atom) for name in names_in(part)}
     return found
+
+
+def parts_of(atom: Quotient | Choice) -> tuple[Formula, Formula]:
+    """Return the formulas that an atom is made of."""
+    return atom.sides if isinstance(atom, Choice) else (atom.value, atom.divisor)
 
 
 def _legal(text: str) -> str:

@@ -1,7 +1,7 @@
 """Which sizes of a model are symbols in its code, for a model that meets one combination of input shapes after the other.
 
-    auto       the first combination has code of its own; with the second, the sizes that differ become symbols, and what is compiled then
-               serves whatever they are
+    auto       the first combination has code of its own; with the second, the sizes that differ become symbols, and those that a part of
+               the model computes in between; what is compiled then serves whatever they are
     static     code for each combination
     symbolic   all sizes that the model leaves open are symbols from the start
 
@@ -134,6 +134,9 @@ class OpenSizes:
     compiling: Compiling
     given: Given
     opened: frozenset[str] = frozenset()
+    chooses: bool = False
+    """Whether a part of the model computes some of the sizes: they are all open then where any is from the start, and the larger and the
+    smaller of two are first tried as sizes of their own (`Symbols.chooses`)."""
     made: list[_Variant] = field(default_factory=list)
     _first: dict[str, int] = field(default_factory=dict)
     _different: set[str] = field(default_factory=set)
@@ -163,7 +166,9 @@ class OpenSizes:
 
     def _note(self, sizes: Numbers) -> None:
         self._first = self._first or dict(sizes)
-        self._different |= {name for name, size in sizes.items() if self._first[name] != size or name in self.opened}
+        computed = bool(self.opened) and self.chooses  # such sizes differ from run to run, but for axes of one
+        differ = {name for name, size in sizes.items() if self._first[name] != size or (computed and size != 1)}
+        self._different |= differ | (self.opened & sizes.keys())
         self._count += 1
 
     def _opens(self) -> bool:
@@ -176,11 +181,13 @@ class OpenSizes:
         """Return the model compiled for the sizes that have differed, or as many of them as may be open. Samples that there is code for
         would give that code again."""
         wanted = set(sizes) if self.compiling.sizes == "symbolic" else set(self._different)
-        tried = list({tuple(s.items()): s for s in (_samples(sizes, self._first), dict(sizes))}.values())
-        for samples in tried:
-            if samples is not tried[-1] and self._found({**samples, **{name: sizes[name] for name in self._fixed & sizes.keys()}}):
+        every = list({tuple(s.items()): s for s in (_samples(sizes, self._first), dict(sizes))}.values())
+        tried = [(samples, chooses) for chooses in dict.fromkeys((self.chooses, False)) for samples in every]
+        for k, (samples, chooses) in enumerate(tried):
+            last = k == len(tried) - 1
+            if not last and self._found({**samples, **{name: sizes[name] for name in self._fixed & sizes.keys()}}):
                 continue
-            variant = self._tried(sizes, wanted, samples, last=samples is tried[-1])
+            variant = self._tried(sizes, wanted, samples, chooses, last)
             if variant is not None:
                 self.made.append(variant)
                 if variant.fits(sizes):
@@ -189,13 +196,13 @@ class OpenSizes:
                 break
         return None
 
-    def _tried(self, sizes: Numbers, wanted: set[str], samples: Numbers, last: bool) -> _Variant | None:
+    def _tried(self, sizes: Numbers, wanted: set[str], samples: Numbers, chooses: bool, last: bool) -> _Variant | None:
         """Return the model compiled for open sizes. What is refused for samples, or assumed of them, may be right for the sizes at hand,
         the `last` to try: None where something else is to be tried, or sizes are given up."""
         equal: dict[str, Formula] = {}
         reasons: list[str] = []
         while names := sorted(wanted - self._fixed):
-            symbols = Symbols({name: samples[name] for name in names})
+            symbols = Symbols({name: samples[name] for name in names}, chooses=chooses)
             numbers = {name: size for name, size in sizes.items() if name not in symbols.samples}
             try:
                 made = self._built(self.given.at({**sizes, **sizes_of(symbols, equal)}), symbols, numbers, sizes, last)
@@ -209,6 +216,8 @@ class OpenSizes:
                 reasons.append(f"{_listed(fixed)} {'is a number' if len(fixed) == 1 else 'are numbers'}: {need}")
                 self.compiling.tell(INFO, reasons[-1])
             except UnequalSizes as need:
+                if chooses and need.has_choice:  # which of the two it is says what is equal
+                    return None
                 found = need.solved() or need.named_twice(sizes)
                 if found is None or evaluate(need.formula, sizes) != 0:
                     self._refused_for(need.refused, last)
@@ -438,25 +447,26 @@ class Rest:
         made = {name: _of_any_extents(value, symbols, names, numbers) for name, value in hosted.items()}
         known, carried = self._given.known, self._problem.carried_values()
         open_ = known.with_computed(split, {**carried, **made})
-        key = Known(split, made).digest()
+        key, computed = Known(split, made).digest(), self._problem.stage is not None or bool(known.carried)
         with self._lock:
-            opened = self._made.used(key, lambda: OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened))
+            opened = self._made.used(key, lambda: OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened, computed))
             found = opened.runs({**sizes, **numbers})
         exact = Given(self._given.shapes, known.with_computed(elements, {**carried, **hosted}))
         return found if found is not None else self._compiling.compiled(exact.at(sizes))
 
 
 def _with_symbols(value: str, array: Array, symbols: Symbols, names: dict[str, None], numbers: dict[str, int]) -> Array:
-    """Return elements with sizes for those that can be some, of which `names` and `numbers` are told."""
+    """Return elements with sizes for those that can be some, those below zero as what is less than nothing by a size. `names` and `numbers`
+    are told of these."""
     if array.dtype.kind not in "iu" or not 0 < array.size <= MOST_ELEMENTS:
         return array
     found = np.empty(array.shape, object)
     for place, element in zip(np.ndindex(array.shape), array.flat, strict=True):
-        found[place] = int(element)
-        if element >= 0:
+        number = found[place] = int(element)
+        if number != -1 and abs(number) <= LARGEST:  # -1 says of most shapes what is left
             name = symbol_name("_".join((value, *map(str, place))), names)
-            names[name], numbers[name] = None, int(element)
-            found[place] = symbols.symbol(name)
+            names[name], numbers[name] = None, abs(number)
+            found[place] = symbols.symbol(name) if number >= 0 else -symbols.symbol(name)
     return found
 
 

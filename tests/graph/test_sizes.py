@@ -19,12 +19,15 @@ from tensorlang.graph.sizes import (
     evaluate,
     is_one,
     larger,
+    maximum,
+    minimum,
     range_of,
     same,
     smaller,
     symbol_name,
     to_expr,
     value_at,
+    with_sizes,
 )
 
 NAMES = ("size.batch", "size.seq", "size.past")
@@ -33,17 +36,18 @@ SAMPLES = st.tuples(NUMBERS, NUMBERS, NUMBERS)
 """Values of the symbols."""
 
 
-def symbols(values: tuple[int, ...] = (3, 7, 11)) -> Symbols:
-    return Symbols(dict(zip(NAMES, values, strict=True)))
+def symbols(values: tuple[int, ...] = (3, 7, 11), chooses: bool = False) -> Symbols:
+    return Symbols(dict(zip(NAMES, values, strict=True)), chooses=chooses)
 
 
-def trees() -> st.SearchStrategy[Any]:
-    """Expressions as nested tuples: a name, a number, or an operator and what it is applied to; divisors are positive numbers."""
+def trees(*more: str) -> st.SearchStrategy[Any]:
+    """Expressions as nested tuples: a name, a number, or an operator and what it is applied to, an arithmetic one or one of `more`.
+    Divisors are positive numbers."""
     leaves = st.one_of(st.sampled_from(NAMES), st.integers(-5, 9))
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
-            st.tuples(st.sampled_from(["add", "sub", "mul"]), inner, inner),
+            st.tuples(st.sampled_from(["add", "sub", "mul", *more]), inner, inner),
             st.tuples(st.sampled_from(["floordiv", "mod"]), inner, st.integers(1, 6)),
         ),
         max_leaves=8,
@@ -56,7 +60,8 @@ def built(tree: Any, leaf: Any) -> Any:
     if isinstance(tree, int):
         return tree
     op, a, b = tree
-    return getattr(operator, op)(built(a, leaf), built(b, leaf))
+    found = {"min": minimum, "max": maximum}.get(op) or getattr(operator, op)
+    return found(built(a, leaf), built(b, leaf))
 
 
 @given(trees(), SAMPLES)
@@ -103,6 +108,46 @@ def test_the_larger_and_the_smaller_are_right_wherever_what_was_assumed_holds(a:
     if all(condition.holds(known) for condition in found.assumed):
         pair = [built(t, known.__getitem__) for t in (a, b)]
         assert [value_at(low, known), value_at(high, known)] == sorted(pair)
+
+
+@given(trees("min", "max"), SAMPLES, SAMPLES)
+def test_the_larger_of_two_may_be_a_size_of_its_own(tree: Any, values: tuple[int, ...], others: tuple[int, ...]) -> None:
+    found = symbols(chooses=True)
+    made = built(tree, found.symbol)
+    for numbers in (values, others):
+        known = dict(zip(NAMES, numbers, strict=True))
+        if isinstance(made, Size) and all(condition.holds(known) for condition in found.assumed):
+            low, high = range_of(made.formula)
+            assert low <= value_at(made, known) == with_sizes(made, known) == built(tree, known.__getitem__) <= high
+
+
+@given(trees("min", "max"), trees("min", "max"), SAMPLES, st.sampled_from(["lt", "le", "eq", "ne", "ge", "gt"]))
+def test_a_comparison_of_choices_is_right_wherever_what_was_assumed_holds(a: Any, b: Any, values: tuple[int, ...], relation: str) -> None:
+    known, found = dict(zip(NAMES, values, strict=True)), symbols(chooses=True)
+    first, second = built(a, found.symbol), built(b, found.symbol)
+    decided = [getattr(operator, relation)(*pair) for pair in ((first, second), (second, first), (first, second))]
+    if all(condition.holds(known) for condition in found.assumed):
+        x, y = (built(t, known.__getitem__) for t in (a, b))
+        assert decided == [getattr(operator, relation)(*pair) for pair in ((x, y), (y, x), (x, y))]
+
+
+def test_the_smaller_of_two_sizes_is_assumed_only_where_the_samples_are_equal() -> None:
+    found = symbols((3, 7, 7), chooses=True)
+    batch, seq, past = (found.symbol(name) for name in NAMES)
+    assert str(minimum(batch, seq)) == "min(batch, seq)"
+    assert seq - minimum(batch, seq) >= 0
+    assert minimum(minimum(batch, seq), batch + 1) == minimum(batch, seq)
+    assert not found.assumed
+    assert same(minimum(seq, past), seq)
+    assert [str(c) for c in found.assumed] == ["past >= seq"]
+
+
+def test_kernels_are_told_that_the_smaller_of_two_sizes_is_no_larger_than_either() -> None:
+    found = symbols(chooses=True)
+    batch, seq = found.symbol("size.batch"), found.symbol("size.seq")
+    name = found.name_of(minimum(batch, seq - batch + 40).expression)
+    assert affine.compare(">=", affine.sub(Name("size.batch"), Name(name)), 0) in found.conditions((name, "size.batch"))
+    assert not any(affine.name_set(c) - {"size.batch", "size.seq"} for c in found.conditions(("size.batch", "size.seq")))
 
 
 def test_what_holds_for_all_sizes_assumes_nothing() -> None:

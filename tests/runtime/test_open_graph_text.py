@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from test_open_sizes import MODELS
 
+from polyhedral.expr import Name
 from stdlib.onnx import Importer
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Graph
@@ -46,6 +47,17 @@ def test_a_graph_of_open_sizes_reads_back(name: str, stage: str) -> None:
 
 
 HEAD = 'graph "g"\ninputs "x"\noutputs "x"\n'
+
+
+def test_the_smaller_of_two_sizes_reads_back() -> None:
+    lines = (
+        'size "size.n" sample 30\nsize "size.m" sample 5\nsize "size.k" = min(`size.n` - 1, max(`size.m`, 9))\nvalue "x": f32[`size.k`]\n'
+    )
+    graph = parse(HEAD + lines, {})
+    again = parse(show(graph), {})
+    assert graph.symbols is not None and again.symbols is not None
+    assert str(graph.symbols.size(Name("size.k"))) == "min(max(9, m), n - 1)"
+    assert (again.symbols.products, again.values) == (graph.symbols.products, graph.values)
 
 
 @pytest.mark.parametrize(

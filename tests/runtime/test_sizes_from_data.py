@@ -61,6 +61,18 @@ def chosen_twice() -> bytes:
     return n.model({name: [5000] for name in inputs}, n.op("Concat", *(greater(greater(name, 0), 1) for name in inputs), axis=0))
 
 
+def pasted() -> bytes:
+    """Thirty rows put into forty at a place that is computed, as far as they lie there, and zeros around them."""
+    n = Net()
+    box = n.op("Cast", n.op("ReduceMean", "boxes", n.ints(1), keepdims=0), to=INTS)
+    first, last = (n.op("Slice", box, n.ints(k), n.ints(k + 1)) for k in (0, 1))
+    top, bottom = n.op("Max", first, n.ints(0)), n.op("Min", last, n.ints(40))
+    part = n.op("Slice", "x", n.op("Sub", top, first), n.op("Sub", bottom, first), n.ints(0))
+    above, below = (n.op("ConstantOfShape", n.op("Concat", count, n.ints(3), axis=0)) for count in (top, n.op("Sub", n.ints(40), bottom)))
+    whole = n.op("Slice", n.op("Concat", above, part, below, axis=0), n.ints(0), n.ints(40), n.ints(0))
+    return n.model({"x": [30, 3], "boxes": [2, 50]}, n.op("Add", whole, n.weight(40, 3)))
+
+
 def padded() -> bytes:
     """The past, and zeros up to the number of all keys."""
     n = Net()
@@ -143,6 +155,21 @@ def test_a_negative_number_is_compiled_for_itself_and_the_rest_stays_open(caplog
     with caplog.at_level(logging.INFO, "tensorlang.compile"):
         check(model, data, [{"x": x, "shape": np.array(s)} for s in ([4, -1], [6, -1], [3, 8], [-1, 3], [8, -1], [-1, 4])])
     assert len(compilations(caplog)) == 3
+
+
+def test_places_that_data_decide_are_limited_to_what_is_there_in_one_kernel_for_each_sign(caplog: pytest.LogCaptureFixture) -> None:
+    data = pasted()
+    model, x = tl.compile(data, threads=1), rows(30, 3)
+
+    def feeds(first: int) -> dict[str, Array]:
+        return {"x": x, "boxes": np.array([[first] * 50, [first + 30] * 50], np.float32)}
+
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [feeds(first) for first in (5, 20, 10, 0, 17, 33)])
+        made = len(compilations(caplog))
+        check(model, data, [feeds(first) for first in (-5, -17, -2, -11)])
+    assert made == 3  # a first one of its own, what decides, the rest
+    assert len(compilations(caplog)) == made + 2
 
 
 def test_where_a_slice_begins_and_ends_is_open(caplog: pytest.LogCaptureFixture) -> None:

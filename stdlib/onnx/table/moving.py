@@ -12,7 +12,7 @@ from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import axes_of, single
-from tensorlang.graph.sizes import OpenSize, Size, is_one, is_open, larger, same, same_shape, smaller, to_expr
+from tensorlang.graph.sizes import OpenSize, Size, is_one, is_open, larger, minimum, same, same_shape, smaller, to_expr
 from tensorlang.tensor.nodes import Read, Tensor
 
 
@@ -191,7 +191,7 @@ def clamped(first: int, last: int, by: int, extent: int) -> tuple[int, int]:
     backward slice to the elements, where Python would let it begin before the first."""
     first, last = (bound + extent if bound < 0 else bound for bound in (first, last))
     if by > 0:
-        first, last = smaller(larger(first, 0), extent), smaller(larger(last, 0), extent)
+        first, last = smaller(larger(first, 0), extent), minimum(larger(last, 0), extent)
         return first, larger(-((first - last) // by), 0)
     first, last = min(max(first, 0), extent - 1), min(max(last, -1), extent - 1)
     return first, max(0, -((last - first) // -by))

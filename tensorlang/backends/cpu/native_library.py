@@ -49,7 +49,7 @@ from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import RunError, error, plain_text
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import result_tensors
-from tensorlang.graph.sizes import PREFIX, Atom, Formula, Quotient, formula_of
+from tensorlang.graph.sizes import PREFIX, Atom, Choice, Formula, Quotient, formula_of
 from tensorlang.graph.sizes import Condition as Assumed
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.tensor.nodes import Program, Tensor
@@ -251,6 +251,9 @@ def _of_formula(formula: Formula) -> Index:
 def _of_atom(atom: Atom) -> Index:
     if isinstance(atom, Quotient):
         return loops.FloorDiv(_of_formula(atom.value), loops.Max(loops.Int(1), _of_formula(atom.divisor)))
+    if isinstance(atom, Choice):
+        left, right = map(_of_formula, atom.sides)
+        return loops.Max(left, right) if atom.which == "max" else loops.Min(left, right)
     return loops.Var(atom.removeprefix(PREFIX))
 
 

@@ -19,7 +19,7 @@ from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.known_sizes import graph_at
 from tensorlang.graph.nodes import Kernel, loops_of
 from tensorlang.graph.plan import Arena, aligned, lifetimes, placements_of, scratch_storages
-from tensorlang.graph.sizes import Atom, Formula, evaluate, formula_of
+from tensorlang.graph.sizes import Formula, evaluate, formula_of, value_of
 from tensorlang.graph.stacking import stacking
 from tensorlang.room import check_room
 
@@ -105,13 +105,9 @@ class Formulas:
 
     def at(self, sizes: Mapping[str, int]) -> list[int]:
         """Return the values of all formulas."""
-        values = [prod([_value(atom, sizes) for atom in monomial]) for monomial in self._monomials]
+        values = [prod([value_of(atom, sizes) for atom in monomial]) for monomial in self._monomials]
         if max(map(abs, values), default=0) * self._most >= 1 << 63:
             found = [evaluate(formula, sizes) for formula in self._distinct]
             return [found[k] for k in self._which]
         every: list[int] = (self._matrix @ np.array(values, np.int64))[self._which].tolist()
         return every
-
-
-def _value(atom: Atom, sizes: Mapping[str, int]) -> int:
-    return sizes[atom] if isinstance(atom, str) else evaluate(atom.value, sizes) // max(1, evaluate(atom.divisor, sizes))

@@ -86,9 +86,24 @@ def test_a_scalar_loop_that_could_be_vectors_is_told_the_directives() -> None:
     )
 
 
+def test_a_scalar_loop_is_named_inside_one_that_keeps_few_rows_of_a_tensor() -> None:
+    text = (
+        "op blur(x: f32[N, M]) -> (y: f32[N - 2, M]) {\n h[i, j] = x[i, j] + x[i, j]\n y[i, j] = h[i, j] + h[i + 1, j] + h[i + 2, j]\n}\n"
+    )
+    text += "schedule blur for cpu {\n at h at y.i\n store_at h at root\n fold h at i by 4\n split y.j by 16 -> o, v\n vectorize v\n}"
+    found = limits(text, np.ones((32, 320), np.float32))
+    assert [line for line in found if line.startswith("h.j: runs element by element: no directive makes vectors of h.j")]
+
+
 def test_a_recurrence_is_named_by_the_read_that_needs_the_iteration_before() -> None:
     [found] = limits("op decay(x: f32[N]) -> (y: f32[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] * y[i - 1] + x[i] for i in 1..N\n}", row(1600))
     assert found.startswith("y.i: runs element by element: every iteration needs `y[i - 1]`, of one before it (") and ":3:9)" in found
+
+
+def test_a_recurrence_that_a_directive_made_is_named_as_schedules_name_it() -> None:
+    text = "op counted(x: i32[N]) -> (y: i32[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N\n}\n"
+    found = limits(text + "schedule counted for cpu { scan y.i to 64\n split y.i by 16 -> o, v\n vectorize v }", np.ones(4096, np.int32))
+    assert "y.part.i.in: runs element by element: every iteration needs an element of `y.part` that one before it made" in found
 
 
 def test_of_a_sweep_the_read_along_the_inner_loop_is_meant_and_skewing_is_tried() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import ceil, prod
 from typing import Literal
 
@@ -58,7 +59,7 @@ from tensorlang.runtime.limits import Limit, LoopCycles
 from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.work import Work
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
-from tensorlang.tensor.walk import reads, reduces, tensor_table
+from tensorlang.tensor.walk import reads
 
 MINOR = 0.1
 """Of all operations of innermost loops: what has fewer is not mentioned."""
@@ -68,11 +69,12 @@ _OPAQUE = (ValueIndex, Min, Max, FloorDiv, Mod)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel to look into: the equations with sizes that are numbers, its schedule as text, its loops, what emission told of them, the
-    innermost loops of its machine code where they are known, how many lanes of 32 bits a vector has, and how many threads it may use."""
+    """A kernel to look into: the equations with sizes that are numbers, as its schedule has rewritten them, the loops that its schedule
+    names, its loops as they are emitted, what emission told of them, the innermost loops of its machine code where they are known, how
+    many lanes of 32 bits a vector has, and how many threads it may use."""
 
     program: Program
-    schedule: str
+    named: frozenset[str]
     function: Function
     record: Emitted
     inner: tuple[InnerLoop, ...]
@@ -189,7 +191,7 @@ def _step(index: Index, var: str) -> int | None:
 
 
 def scalar_limits(kernel: Kernel, nests: Sequence[Nest]) -> Iterator[Limit]:
-    """Yield the loops that run element by element, and why."""
+    """Yield the loops that run element by element, and why: of what their innermost loops carry, out to the first that is not told."""
     for nest in nests:
         if nest.iterations < 2 * kernel.lanes or any(loop.kind in ("vector", "tile", "tensor") for loop in nest.path):
             continue
@@ -209,9 +211,11 @@ def _only_checks(nest: Nest) -> bool:
 
 
 def _scalar_limit(kernel: Kernel, nest: Nest) -> Iterator[Limit]:
-    path = [loop for loop in nest.path if not runs_at_most_once(loop)]
-    carried = {loop.var: carried_by(loop) for loop in path}
-    if not path or "unknown" in carried.values():
+    once = [loop for loop in nest.path if runs_at_most_once(loop)]
+    carried = {loop.var: carried_by(loop) for loop in nest.path if loop not in once}
+    inwards = (loop for loop in reversed(nest.path) if loop not in once)
+    path = list(takewhile(lambda loop: carried[loop.var] != "unknown", inwards))[::-1]
+    if not path:
         return
     name = loop_name(kernel, path[-1].var)
     free = [loop for loop in path if carried[loop.var] == "free"]
@@ -223,11 +227,14 @@ def _scalar_limit(kernel: Kernel, nest: Nest) -> Iterator[Limit]:
     need = carried[path[-1].var]
     assert isinstance(need, Need)
     need = _in_memory(path[-1], need)
-    if len(path) < len(nest.path):
+    if once:
         yield Limit("scalar", f"adds to the element of `{need.buffer}` that data name, each iteration after the one before", name)
         return
     text, place = needed_read(kernel.program, need)
     if not place:
+        if tensor_kept_in(kernel.program, need.buffer) is not None:
+            yield Limit("scalar", f"runs element by element: every iteration needs an element of `{text}` that one before it made", name)
+            return
         exact = kernel.program.mode == "strict"
         help = "mode `reduce`, in which sums may be regrouped" if exact else _lanes_of(kernel, name)
         yield Limit("scalar", f"adds up in `{need.buffer}`, each iteration after the one before", name, "", help)
@@ -440,7 +447,7 @@ def thread_limits(kernel: Kernel, nests: Sequence[Nest]) -> Iterator[Limit]:
     elif carried and all(isinstance(found, Need) for found in carried.values()):
         need = next(found for found in carried.values() if isinstance(found, Need))
         text, place = needed_read(kernel.program, need)
-        is_sum = need.buffer not in tensor_table(kernel.program) and kernel.program.mode != "strict"
+        is_sum = tensor_kept_in(kernel.program, need.buffer) is None and kernel.program.mode != "strict"
         help = "`rfactor BINDER to LENGTH`, whose stretches threads share" if is_sum else ""
         yield Limit("threads", f"one thread: every loop carries a dependence, of `{text}`", "", place, help)
     else:
@@ -459,14 +466,21 @@ def source_read(program: Program, tensor: str, is_data: bool) -> tuple[str, str]
 
 def needed_read(program: Program, need: Need) -> tuple[str, str]:
     """Return the read of a recurrence that is meant, as `source_read` does."""
-    found = []
+    tensor, found = tensor_kept_in(program, need.buffer), []
+    if tensor is None:
+        return need.buffer, ""
     for d in program.definitions:
         axes = [AffineName(axis) for axis in d.axes]
-        for r in _reads_of([d], need.buffer) if need.buffer in {t.name for t in d.tensors} else ():
+        for r in _reads_of([d], tensor) if tensor in {t.name for t in d.tensors} else ():
             slots = [s for s in r.index if not isinstance(s, Dynamic)]
             if len(slots) == len(axes) and tuple(affine.difference(s, a) for s, a in zip(slots, axes, strict=True)) == need.distance:
                 found.append(r)
-    return _written(need.buffer, found)
+    return _written(tensor, found)
+
+
+def tensor_kept_in(program: Program, buffer: str) -> str | None:
+    """Return the tensor that a buffer holds, None for one that is no tensor of the program, as what a sum adds up in."""
+    return next((t.name for d in program.definitions for t in d.tensors if t.name.replace(".", "_") == buffer), None)
 
 
 def _reads_of(definitions: Sequence[Definition], tensor: str) -> Iterator[Read]:
@@ -476,7 +490,7 @@ def _reads_of(definitions: Sequence[Definition], tensor: str) -> Iterator[Read]:
 def _written(tensor: str, found: Sequence[Read]) -> tuple[str, str]:
     spans = [r.span for r in found if r.span.source.text]
     texts = {" ".join(s.source.text[s.start : s.end].split()): s for s in reversed(spans)}
-    if len(texts) != 1:
+    if len(texts) != 1 or not next(iter(texts)).startswith(tensor):  # of what a directive has made, a file writes something else
         return tensor, ""
     [(text, span)] = texts.items()
     line, column = span.source.location(span.start)
@@ -485,15 +499,7 @@ def _written(tensor: str, found: Sequence[Read]) -> tuple[str, str]:
 
 def loop_name(kernel: Kernel, var: str) -> str:
     """Return a loop's name in schedules: y.jv for y_jv_1, which is a copy of it."""
-    known: set[str] = set(re.findall(r"[\w]+(?:\.\w+)+", kernel.schedule))
-    owners = {t.name for d in kernel.program.definitions for t in d.tensors}
-    for split, made in re.findall(r"^\s*(?:split|tile|fuse) ([\w.]+).* -> (.*)$", kernel.schedule, re.MULTILINE):
-        owner = split if split in owners else split.rpartition(".")[0]
-        known |= {f"{owner}.{name.strip()}" for name in made.split(",")}
-    for d in kernel.program.definitions:
-        binders = [b.name for p in d.pieces for r in reduces(p.value) for b in r.binders]
-        known |= {f"{t.name}.{axis}" for t in d.tensors for axis in (*d.axes, *binders)}
-    by_variable = {name.replace(".", "_"): name for name in sorted(known)}
+    by_variable = {name.replace(".", "_"): name for name in sorted(kernel.named)}
     while var not in by_variable and re.search(r"_\d+$", var):
         var = var[: var.rindex("_")]
     return by_variable.get(var, var)

@@ -27,14 +27,19 @@ from tensorlang.backends.cpu.limits import cycles_of, limits_of, roofline_limit
 from tensorlang.backends.cpu.loading import failure_on, loaded, not_measured
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
 from tensorlang.backends.cpu.toolchain import Toolchain
-from tensorlang.diagnostics import Diagnostic, RunError
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError, Source
 from tensorlang.graph.programs import result_tensors
+from tensorlang.policy.select import read
 from tensorlang.runtime.feeds import check_disjoint, in_place, named_arrays, row_major
+from tensorlang.runtime.library import empty_module
 from tensorlang.runtime.limits import Explained, Limit, case_lines, cycles_lines, limit_lines, proven_lines, tried_lines
 from tensorlang.runtime.protocol import Timer
 from tensorlang.runtime.report import bytes_text
 from tensorlang.runtime.timing import best_time, mean_time
 from tensorlang.runtime.work import Work, work_of
+from tensorlang.schedule.apply import outline
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape
 
@@ -130,7 +135,19 @@ class Compiled:
         # What a file's own instructions were put in for is other code than this.
         inner = () if " tensorize " in self.artifact.schedule else inner_loops_of(assembly(text, self.target, comments=True))
         lanes = self.target.vector_bits // 32
-        return KernelUnderStudy(program, self.artifact.schedule, function, record, inner, lanes, self.threads, self.sizes)
+        scheduled, named = _scheduled(program, self.artifact.schedule)
+        return KernelUnderStudy(scheduled, named, function, record, inner, lanes, self.threads, self.sizes)
+
+
+def _scheduled(program: Program, schedule: str) -> tuple[Program, frozenset[str]]:
+    """Return a program as the text of its schedule rewrites it, and the loops that it has then by their full names; as it is where the
+    schedule names instructions of its file."""
+    (written,) = (d for d in parse(Source("", schedule)).declarations if isinstance(d, sx.Schedule))
+    try:
+        found = outline(program, read(empty_module(), written, program).schedule)
+    except CompileError:
+        return program, frozenset()
+    return found.program, frozenset(loop for loops in found.loops.values() for loop in loops)
 
 
 def written_into(native: Native, arrays: Sequence[Array], results: Mapping[str, object]) -> Any:

@@ -227,6 +227,30 @@ def _preposition(p: Stopped) -> Diagnostic | None:
     return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)
 
 
+def _late_if(p: Stopped) -> Diagnostic:
+    """An `if` behind what it is about: a choice as Python writes it, or the condition of a clause."""
+    rest, label = line_from(p, p.token)[0], Label(p.span)
+    if re.search(r"\belse\b", rest) or not p.is_clause_level:
+        choice = _CHOICE.match(rest)
+        equation = next((t for t in reversed(p.statement()) if t.type == "EQUAL"), None) if p.is_clause_level else None
+        if choice is None or equation is None:
+            return Diagnostic("P026", "`if` comes first", (label,), help="write `if c then a else b`")
+        value = p.source.text[equation.end : p.token.start].strip()
+        meant = f"if {choice[1]} then {value} else {choice[2]}"
+        return Diagnostic("P026", "`if` comes first", (label,), help=f"write `{meant}`")
+    condition = rest.removeprefix("if").strip()
+    if any(t.type == "FOR" for t in p.statement()):
+        edits = (Edit(Span(p.source, p.previous.end, p.token.end), ","),)
+        return Diagnostic("P026", "one more condition of a clause follows a comma", (label,), help=f"write `, {condition}`", edits=edits)
+    return Diagnostic(
+        "P026", "the condition of a clause follows `for`", (label,), help=f"write `for {condition}`", edits=(Edit(p.span, "for"),)
+    )
+
+
+_CHOICE = re.compile(r"if\s+(.+?)\s+else\s+(.+?)(?:\s+for\b.*)?;?$")
+"""The end of a choice as Python writes it, with its condition and what is chosen otherwise."""
+
+
 def _equality(p: Stopped) -> Diagnostic | None:
     if p.token.value == "==" and "EQUAL" in p.accepted:
         edits = (Edit(p.span, "="),)
@@ -433,8 +457,7 @@ def _conditionals(p: Stopped) -> Diagnostic | None:
         help = "a clause for all that no other one defines ends with `otherwise`"
         return Diagnostic("P026", "`else` belongs to an `if`", (Label(p.span),), help=help, edits=(Edit(p.span, "otherwise"),))
     if p.has_operand and p.token.type == "IF":
-        help = "write `if c then a else b`; a clause's condition follows `for`"
-        return Diagnostic("P026", "`if` comes first", (Label(p.span),), help=help)
+        return _late_if(p)
     return None
 
 

@@ -168,6 +168,10 @@ op farthest(x: f32[K], ids: i64[K], _like: f32[N]) -> (y: f32[N], z: f32[N]) {
     z[n] = y[n] * y[n]
 }
 
+op means(x: f32[K], ids: i64[K], _like: f32[N]) -> (y: f32[N]) {
+    y[n] = (sum(k, ids[k] == n) x[k]) / max(1, sum(q, ids[q] == n) f32(1))
+}
+
 op sparse(x: f32[E], begin: i64[P]) -> (y: f32[P - 1]) { y[i] = sum(e, begin[i] <= e, e < begin[i + 1]) x[e] * x[e] }
 
 op hashed(x: i32[M, N]) -> (h: i32[M]) {
@@ -296,8 +300,9 @@ IDS = np.array([3, 2, 3, -1, 8, 3 + 2**32, 0, 2, 9, 2] * 40)
         ),
         ("counted", (np.stack([IDS, 8 - IDS]), normal(9)), ["rfactor k by", "order y.part.b, y.part.k.in, y.part.k.out, y.part.n"]),
         ("farthest", (normal(400), IDS, normal(9)), ["order y.part.k.in, y.part.k.out, y.part.n"]),
+        ("means", (normal(400), IDS, normal(9)), ["rfactor k by", "rfactor q by"]),
     ],
-    ids=["few columns", "columns for warps", "rows", "beside its reader"],
+    ids=["few columns", "columns for warps", "rows", "beside its reader", "two sums"],
 )
 def test_threads_go_once_through_terms_whose_data_name_an_element(operator, arrays, directives, monkeypatch, executor: Executor):
     for name, value in {"SCATTERED": 2, "ENOUGH": 128, "LAUNCHED": 0}.items():

@@ -33,7 +33,7 @@ from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import forms
 from tensorlang.policy.gpu.recurrences import derive_recurrence
-from tensorlang.policy.gpu.scattered_sums import is_scattered, scatter_parts, scattered_sum
+from tensorlang.policy.gpu.scattered_sums import ScatteredSum, scatter_parts, scattered_alone
 from tensorlang.policy.gpu.threads import add_blocks, add_elements, share_sums
 from tensorlang.policy.groups import FusionGroup, agreement, fusion_groups, recurs
 from tensorlang.policy.machine import GpuMachine, Machine
@@ -123,7 +123,7 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
     if group.online is not None:
         d.add(derive_online(d.schedule, d.program, group.online))
         return
-    scattered = scattered_sum(d, group.head) if len(group.members) == 1 and is_scattered(d, group.head) else None
+    scattered = scattered_alone(d, group.head) if len(group.members) == 1 else None
     if scattered is not None:
         add_elements(d, group.head, scattered.free, terms=scattered.binders)
         return
@@ -263,19 +263,17 @@ def _scattered(d: Deriver) -> Deriver:
     """Return the state with sums whose terms go where data say by themselves, in parts where too few threads would go through them."""
     for definition in d.program.definitions:
         found = scatter_parts(d, definition)
-        parted = d if found is None else _factored(d, definition, *found, separate=True)
-        if parted is not d:
+        parted = d if found is None else _factored(d, definition, *found[1:], separate=True)
+        if found is not None and parted is not d:
             part = next(x for x in parted.program.definitions if x.tensors[0].name in parted.separate - d.separate)
-            d = _part_outside(parted, part) if _fills_warps(d, definition) else parted
-        elif is_scattered(d, definition):
-            d = replace(d, separate=d.separate | {definition.tensors[0].name})
-    return d
+            return _scattered(_part_outside(parted, part) if _fills_warps(d, definition, found[0]) else parted)
+    alone = {x.tensors[0].name for x in d.program.definitions if scattered_alone(d, x) is not None}
+    return replace(d, separate=d.separate | alone)
 
 
-def _fills_warps(d: Deriver, definition: Definition) -> bool:
+def _fills_warps(d: Deriver, definition: Definition, found: ScatteredSum) -> bool:
     """Tell whether the threads of a warp are for neighbours of a sum whose terms go where data say."""
-    found, sizes = scattered_sum(d, definition), extents(definition)
-    return found is not None and bool(found.free) and (sizes[found.free[-1]] or 1) >= device_of(d).warp
+    return bool(found.free) and (extents(definition)[found.free[-1]] or 1) >= device_of(d).warp
 
 
 def _part_outside(d: Deriver, part: Definition) -> Deriver:
@@ -291,7 +289,7 @@ def _stretched(d: Deriver) -> Deriver:
     """Return the state with long reductions of few elements in partial results, one for each stretch."""
     for definition in d.program.definitions:
         count = prod(e if e is not None else ENOUGH for e in shape_of(definition))
-        if reads_itself(definition) or recurs(d.program, definition) or any(forms(d, definition)) or is_scattered(d, definition):
+        if reads_itself(definition) or recurs(d.program, definition) or any(forms(d, definition)) or scattered_alone(d, definition):
             continue
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             length = _stretch(d, definition, reduce, count)

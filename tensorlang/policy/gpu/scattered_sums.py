@@ -13,12 +13,12 @@ from math import prod
 
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver, reads_itself
-from tensorlang.policy.gpu.access import ENOUGH, shape_of
+from tensorlang.policy.gpu.access import ENOUGH
 from tensorlang.policy.gpu.recurrence_cost import ELEMENT, LAUNCHED
 from tensorlang.policy.groups import recurs
-from tensorlang.policy.scatters import scattered_axes
+from tensorlang.policy.scatters import named_axes
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.nodes import Definition, Reduce
 from tensorlang.tensor.walk import reduces
 
 SCATTERED = 32
@@ -53,20 +53,16 @@ class ScatteredSum:
         return self.terms * self.cells * self.points / ENOUGH
 
 
-def scattered_sum(d: Deriver, definition: Definition) -> ScatteredSum | None:
-    """Return a sum whose terms data give to elements; None for anything else, for steps of recurrences, and where sizes are open."""
-    found, sizes = scattered_axes(definition), extents(definition)
-    if (
-        found is None
-        or reads_itself(definition)
-        or recurs(d.program, definition)
-        or any(not e for e in (*shape_of(definition), *sizes.values()))
-    ):
+def scattered_sum(d: Deriver, definition: Definition, reduce: Reduce) -> ScatteredSum | None:
+    """Return a sum of a definition whose terms data give to elements; None for anything else, for steps of recurrences, and where sizes are
+    open."""
+    found, sizes = named_axes(definition, reduce.filter) if reduce.filter is not None else None, extents(definition)
+    if found is None or reads_itself(definition) or recurs(d.program, definition) or any(not e for e in sizes.values()):
         return None
     stored = d.layouts.get(definition.tensors[0].name)
     order = [e.name for e in stored.dims if isinstance(e, Name)] if stored is not None else [*definition.axes]
     free = tuple(sorted((a for a in definition.axes if a not in found[0]), key=lambda a: order.index(a) if a in order else -1))
-    binders = tuple(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
+    binders = tuple(b.name for b in reduce.binders)
     lengths = tuple(sizes[b] or 1 for b in binders)
     return ScatteredSum(found[0], free, binders, _points(definition, found[0]), _points(definition, free), prod(lengths), lengths)
 
@@ -76,21 +72,25 @@ def _points(definition: Definition, axes: tuple[str, ...]) -> int:
     return prod(sizes[a] or 1 for a in axes)
 
 
-def is_scattered(d: Deriver, definition: Definition) -> bool:
-    """Tell whether threads shall go through the terms of a sum, as it is, rather than its elements ask for them."""
-    found = scattered_sum(d, definition)
-    return found is not None and bool(found.free) and found.cost(1, d.machine.threads) < found.asking
+def scattered_alone(d: Deriver, definition: Definition) -> ScatteredSum | None:
+    """Return the sum that a definition is, where threads shall go through its terms, as it is, rather than its elements ask for them."""
+    sums = [r for p in definition.pieces for r in reduces(p.value)]
+    found = scattered_sum(d, definition, sums[0]) if len(sums) == 1 and len(definition.pieces) == 1 else None
+    return found if found is not None and found.free and found.cost(1, d.machine.threads) < found.asking else None
 
 
-def scatter_parts(d: Deriver, definition: Definition) -> tuple[str, int] | None:
-    """Return a range of a sum and in how many parts of interleaved terms it is summed up, so that enough threads go through these; None
+def scatter_parts(d: Deriver, definition: Definition) -> tuple[ScatteredSum, str, int] | None:
+    """Return a sum, a range of it and in how many parts of interleaved terms it is summed up, so that enough threads go through these; None
     where that is not sooner done."""
-    found = scattered_sum(d, definition)
-    if found is None:
-        return None
-    length, binder = max(zip(found.lengths, found.binders, strict=True))
-    cell_bytes = found.cells * found.points * definition.tensors[0].dtype.size_bytes
-    counts = [1 << n for n in range(1, length.bit_length()) if found.points << n <= ENOUGH and cell_bytes << n <= MOST_BYTES]
-    whole = min(found.asking, found.cost(1, d.machine.threads) if found.free else found.asking)
-    best = min(counts, key=lambda n: found.cost(n, d.machine.threads), default=1)
-    return (binder, best) if found.cost(best, d.machine.threads) < whole and best > 1 else None
+    for reduce in (r for p in definition.pieces for r in reduces(p.value)):
+        found = scattered_sum(d, definition, reduce)
+        if found is None:
+            continue
+        length, binder = max(zip(found.lengths, found.binders, strict=True))
+        cell_bytes = found.cells * found.points * definition.tensors[0].dtype.size_bytes
+        counts = [1 << n for n in range(1, length.bit_length()) if found.points << n <= ENOUGH and cell_bytes << n <= MOST_BYTES]
+        whole = min(found.asking, found.cost(1, d.machine.threads) if found.free else found.asking)
+        best = min(counts, key=lambda n: found.cost(n, d.machine.threads), default=1)
+        if found.cost(best, d.machine.threads) < whole and best > 1:
+            return found, binder, best
+    return None

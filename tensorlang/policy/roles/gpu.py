@@ -53,7 +53,7 @@ from tensorlang.policy.gpu.choice import least
 from tensorlang.policy.gpu.depthwise import windowed
 from tensorlang.policy.gpu.forms import VECTOR_BYTES, Form, Kind, Operand
 from tensorlang.policy.gpu.matrix_tiles import WARPGROUP_ROWS
-from tensorlang.policy.gpu.scattered_sums import is_scattered
+from tensorlang.policy.gpu.scattered_sums import scattered_alone
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.policy.roles.parameters import Facts, Loops, Shape, full
 from tensorlang.policy.roles.parameters import Form as Role
@@ -68,7 +68,7 @@ MOST_STRIPES = 16
 
 
 def _elements(d: Deriver, group: FusionGroup) -> Shape | None:
-    found = None if is_scattered(d, group.head) else access.elements(d, group)
+    found = None if scattered_alone(d, group.head) else access.elements(d, group)
     if found is None:
         return None
     own = group.head.tensors[0].name
@@ -77,7 +77,7 @@ def _elements(d: Deriver, group: FusionGroup) -> Shape | None:
 
 
 def _sums(d: Deriver, group: FusionGroup) -> Shape | None:
-    found = None if is_scattered(d, group.head) else access.sums(d, group)
+    found = None if scattered_alone(d, group.head) else access.sums(d, group)
     if found is None:
         return None
     own = group.head.tensors[0].name

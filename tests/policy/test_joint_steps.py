@@ -265,3 +265,27 @@ def test_columns_of_which_others_read_each_step_stay_row_by_row() -> None:
     z[i]    = sum(j) s[i, j]"""
     derived = directives(operator("a: f32[N, M]) -> (z: f32[N])", sums, {"N": 2000, "M": 65}))
     assert "order s.i, s.j_o, s.j_v" in derived
+
+
+MIXED = """
+    a[P, 0]     = x[P]
+    b[P, t]     = bitxor(a[P, t], shl(a[P, t], 13))           for t in 0..T, RANGES
+    a[P, t + 1] = bitxor(b[P, t], shr(b[P, t], 17))           for t in 0..T, RANGES
+    e[P, 0]     = i32(0)
+    e[P, t + 1] = e[P, t] + (if b[P, t] > 9 then 1 else i32(0))   for t in 0..T, RANGES
+    y[P]        = a[P, T] - e[P, T]"""
+
+
+@pytest.mark.parametrize(("points", "ranges", "shape"), [("i", "i in 0..N", "N"), ("h, i", "h in 0..M, i in 0..N", "M, N")])
+def test_steps_of_recurrences_that_need_each_other_may_come_last(points: str, ranges: str, shape: str) -> None:
+    body = MIXED.replace("P", points).replace("RANGES", ranges)
+    program = operator(f"x: i32[{shape}], _u: i32[T, M]) -> (y: i32[{shape}])", body, {"N": 70, "M": 3, "T": 4})
+    derived = directives(program)
+    assert {"fold a at t by 1", "fold b at t by 1", "fold e at t by 1"} <= {*derived}
+    assert any(d.startswith("order b.") and "_o, b.t, b." in d for d in derived)
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+def test_steps_of_recurrences_that_need_each_other_may_come_last_for_all_sizes() -> None:
+    program = operator("x: i32[N], _u: i32[T, M]) -> (y: i32[N])", MIXED.replace("P", "i").replace("RANGES", "i in 0..N"))
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": 37, "T": 4, "M": 1})

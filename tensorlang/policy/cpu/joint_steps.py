@@ -160,7 +160,7 @@ def _needed(group: Sequence[Definition], beside: Sequence[Sequence[Definition]])
 def _steps_fit(d: Deriver, group: Sequence[Definition], members: Sequence[Definition], steps: Steps) -> bool:
     """Tell whether all of a component are tensors with steps that may be members. Those that need each other share their first loop, which
     is that over steps."""
-    return (steps.at == 0 or len(group) == 1) and all(steps.has(m) and _fits(d, m, members, steps) for m in group)
+    return all(steps.has(m) and _fits(d, m, members, steps) for m in group)
 
 
 def _reads(definition: Definition, members: Sequence[Definition]) -> bool:
@@ -480,7 +480,7 @@ def _joined(d: Deriver, plan: Plan, nest: JointSteps, group: Sequence[Definition
     loop over steps."""
     loops = {m.tensors[0].name: next(n.loops for n in plan.placed.nests.values() if _makes(plan, n.statement, m)) for m in group}
     by_name = {m.tensors[0].name: m for m in group}
-    step = next(iter(loops.values()))[0] if nest.steps.at == 0 else full(group[0].tensors[0].name, nest.step(group[0]))
+    step = next(iter(loops.values()))[nest.steps.at]
     named, _ = owned(step, loops)
     ordered = sorted(loops, key=lambda name: name != named)
     if len({found[1:] for found in loops.values()}) > 1:

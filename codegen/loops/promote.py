@@ -13,7 +13,8 @@
 
 Sums of products of tiles go to tiles in the same way.
 
-The loop is the outermost serial one whose iterations all touch the same elements. Refused are buffers with a second access inside the
+The loop is the outermost serial one whose iterations all touch the same elements, or one that is written out and asks data whether it
+touches them: what it stores without asking is found by those who read it next. Refused are buffers with a second access inside the
 loop at another address, addresses that differ from iteration to iteration or that are read from memory, accesses under conditions to
 elements that nothing certainly writes before the loop, tiles whose edges
 vary during the loop, addresses at which two register elements would be one memory element, and tiles that do not
@@ -202,7 +203,7 @@ class _Promotion:
         return tuple(result)
 
     def loop(self, loop: For, algebra: Algebra, buffers: Mapping[str, Buffer], before: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        promoted = self.promotions(loop, algebra, buffers, before) if loop.kind == "serial" else []
+        promoted = self.promotions(loop, algebra, buffers, before) if loop.kind in ("serial", "unroll") else []
         for one in promoted:
             loop = _in_registers(loop, one)
         inner = algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
@@ -226,7 +227,8 @@ class _Promotion:
         found: list[_Promoted] = []
         for name, accesses in grouped.items():
             # Buffers that are allocated inside the loop are unknown out here.
-            if name in buffers and buffers[name].space != "registers":
+            asked = loop.kind == "serial" or any(access.guarded for access in accesses)
+            if asked and name in buffers and buffers[name].space != "registers":
                 one = self.promotion(loop, buffers[name], accesses, algebra, before)
                 found.extend([one] if one else [])
         return found

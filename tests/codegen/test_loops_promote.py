@@ -133,8 +133,9 @@ COUNTS = """for j in 0 .. 16 vector 16 { FIRST }
     for i in 0 .. N { for j in 0 .. 16 vector 16 { if a[0, i] > a[1, j] { c[0, j] = c[0, j] + a[0, i] } } }"""
 
 
-def test_what_is_written_first_is_accumulated_in_registers_under_conditions_too() -> None:
-    function = _body(COUNTS.replace("FIRST", "c[0, j] = 0.0_f32"))
+@pytest.mark.parametrize("terms", ["0 .. N", "0 .. 5 unroll 5"])
+def test_what_is_written_first_is_accumulated_in_registers_under_conditions_too(terms: str) -> None:
+    function = _body(COUNTS.replace("FIRST", "c[0, j] = 0.0_f32").replace("0 .. N", terms))
     promoted = promote(function)
     verify(promoted)
     assert "registers" in show(promoted)
@@ -145,6 +146,16 @@ def test_what_is_written_first_is_accumulated_in_registers_under_conditions_too(
         assert run(version, {"N": 20, "m": 0}, arrays) == 0
         results.append(arrays["c"])
     assert_same_bits(*results)
+
+
+def test_terms_that_are_written_out_are_added_where_they_stand_unless_data_are_asked() -> None:
+    text = (
+        COUNTS.replace("FIRST", "c[0, j] = 0.0_f32")
+        .replace("0 .. N", "0 .. 5 unroll 5")
+        .replace("if a[0, i] > a[1, j] {", "")
+        .replace("} }", "}")
+    )
+    assert "registers" not in show(promote(_body(text)))
 
 
 def test_what_is_written_elsewhere_is_not_accumulated_in_registers_under_conditions() -> None:

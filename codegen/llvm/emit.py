@@ -369,14 +369,16 @@ def _once(e: Emitter, loop: For, value: Expr, first: Index, last: Index, scope: 
     """Run the only iteration of a loop, where `value` lies between `first` and `last`, as what data name nearly always does."""
     b = e.b
     at, low, size = poly(e.state, ValueIndex(value), scope), poly(e.state, first, scope), poly(e.state, last, scope) + ONE
-    if b.facts.at_least(at - low, 0) and b.facts.at_least(size - at, 1):
+    above, below = b.facts.at_least(at - low, 0), b.facts.at_least(size - at, 1)
+    if above and below:
         _block(e, loop.body, _bind(scope, loop.var, at))
         return
-    if low == ZERO and b.facts.at_least(size, 0):
+    if low == ZERO and not above and not below and b.facts.at_least(size, 0):
         inside = b.op(f"icmp ult i64 {b.index(at)}, {b.index(size)}")
     else:
-        ends = (b.op(f"icmp sge i64 {b.index(at)}, {b.index(low)}"), b.op(f"icmp slt i64 {b.index(at)}, {b.index(size)}"))
-        inside = b.op(f"and i1 {ends[0]}, {ends[1]}")
+        ends = [] if above else [b.op(f"icmp sge i64 {b.index(at)}, {b.index(low)}")]
+        ends += [] if below else [b.op(f"icmp slt i64 {b.index(at)}, {b.index(size)}")]
+        inside = ends[0] if len(ends) == 1 else b.op(f"and i1 {', '.join(ends)}")
     fork(e, inside, lambda: _block(e, loop.body, _bind(scope, loop.var, at)), None, likely=True)
 
 

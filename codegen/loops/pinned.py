@@ -97,6 +97,10 @@ def only_iteration(loop: For) -> tuple[Expr, Index, Index] | None:
             first
         ):
             return value, first, last
+        case ValueIndex(value), Add(Min(last, ValueIndex(same)), Int(1)) if value == same:
+            return value, loop.lo, last  # Of what is known not to lie before the first.
+        case Max(first, ValueIndex(value)), Add(ValueIndex(same) as last, Int(1)) if value == same:
+            return value, first, last
         case _:
             return None
 

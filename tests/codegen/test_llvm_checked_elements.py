@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from llvm_run import check
 
+from codegen.dtypes import DTYPES
 from codegen.llvm.emit import emit
 from codegen.llvm.target import host
 from codegen.loops.parser import parse
@@ -58,6 +59,22 @@ def test_the_only_iteration_that_an_element_names_is_asked_about_only_where_it_m
     assert asked - without == (not checks)
     assert emit(parse(text), host()).count(", !prof ") == (not checks)  # there nearly always is one, which follows without a jump
     check(text, targets=[host()], p=np.array([4, 0, 8, 1, 1, 2, 7, 6, 4]), x=np.arange(9, dtype=np.float32), y=np.zeros(9, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ends", "asked"),
+    [
+        ("u8", "value(p[i]) .. min(8, value(p[i])) + 1", "icmp slt i64"),  # it lies at 0 or behind
+        ("i64", "max(3, value(p[i])) .. value(p[i]) + 1", "icmp sge i64"),
+    ],
+)
+def test_of_an_element_that_lies_on_one_side_only_the_other_is_asked(dtype: str, ends: str, asked: str) -> None:
+    text = f"func f()(p: {dtype}[9], x: f32[9], out y: f32[9]) {{ for i in 0 .. 9 {{ for n in {ends} {{ y[n] = y[n] + x[i] }} }} }}"
+    code = emit(parse(text), host())
+    assert code.count(", !prof ") == 1
+    assert code.count(asked) == 1 + asked.count("slt")  # the other loop, too, counts up to its end
+    p = np.array([4, 0, 8, 1, 1, 2, 7, 6, 4]) + (3 if dtype == "u8" else 0)
+    check(text, targets=[host()], p=p.astype(DTYPES[dtype].numpy), x=np.arange(9, dtype=np.float32), y=np.zeros(9, np.float32))
 
 
 def test_an_element_outside_of_its_range_is_refused() -> None:

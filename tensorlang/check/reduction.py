@@ -9,6 +9,7 @@ from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, typed
+from tensorlang.check.assumed import under
 from tensorlang.check.module import prelude
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled, used_at
 from tensorlang.check.ranges import agreed, bound_names, near_size, places
@@ -39,7 +40,10 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     parts = _binders(ctx, scope, node)
     where, filters = _conditions(ctx, replace(parts.scope, indexing=False), parts.conditions)
     skips: list[Value] = []
-    body = ctx.value(replace(parts.scope, skips=skips, indexing=False), node.body)
+    inside = replace(parts.scope, skips=skips, indexing=False)
+    for met in parts.conditions:
+        inside = under(ctx, inside, met, True)
+    body = ctx.value(inside, node.body)
     for skip in skips:
         where, filters = _add(skip, where, filters, node.span)
     filter_ = None
@@ -276,6 +280,7 @@ def _conditions(ctx: Context, scope: Scope, nodes: tuple[sx.Node, ...]) -> tuple
         value = condition(ctx, replace(scope, skips=skips), node)
         for found in (*skips, value):  # a condition is asked only where all that it reads is there
             where, filters = _add(found, where, filters, node.span)
+        scope = under(ctx, scope, node, True)
     return where, filters
 
 

@@ -92,6 +92,9 @@ LOOKUP = "op f(x: f32[N], z: f32[M], ids: i64[L] in -1..N, at: i64[L]) -> (y: f3
         "if ids[i] in 0..M then x[ids[i]] + z[ids[i]] else 0",
         "if not (ids[i] < 0 or ids[i] >= M) then sum(k) x[ids[i]] * z[ids[i]] * z[k] else 0",
         "if 0 <= ids[i] <= i then x[ids[i]] else 0",
+        "sum(k, ids[k] >= 0, ids[k] < M) x[ids[k]] * z[ids[k]]",
+        "sum(k, ids[k] >= 0, x[ids[k]] > 0) x[ids[k]]",
+        "max(k, 0 <= ids[k] < i, from 0) x[ids[k]]",
     ],
 )
 def test_bounds_that_cannot_be_compared_are_both_known(value: str) -> None:
@@ -103,6 +106,10 @@ def test_bounds_that_cannot_be_compared_are_both_known(value: str) -> None:
     [
         "if ids[i] < M then z[ids[i]] else 0",
         "if ids[i] >= 0 or ids[i] < M then x[ids[i]] else 0",
+        "sum(k, ids[k] < M) z[ids[k]]",
+        "sum(k, x[ids[k]] > 0, ids[k] >= 0) x[ids[k]]",
+        "sum(k, ids[k] >= 0 or k > 1) x[ids[k]]",
+        "sum(k in -2..1, at[i] >= k) z[min(at[i], 0)]",
         "sum(k in -2..1) (if at[i] >= k then z[min(at[i], 0)] else 0)",
     ],
 )

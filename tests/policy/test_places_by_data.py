@@ -115,3 +115,16 @@ def test_lanes_ask_together_whether_an_element_is_there() -> None:
     program = operator("x: i32[9, 256] in 0..256, at: u8[9, 64]) -> (y: i32[9, 64])", body)
     assert any(d.startswith("vectorize y.") for d in directives(program))
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        ("p: i32[N, K] in -1..N, w: i32[N]) -> (y: i32[N])", "y[i] = sum(k, 0 <= p[i, k]) (w[p[i, k]] + 1)"),
+        ("p: i32[K, N] in -1..N, w: i32[N]) -> (y: i32[N])", "y[i] = max(k, p[k, i] >= 0, w[p[k, i]] > 0, from 0) (w[p[k, i]] * w[i])"),
+        ("p: i32[N, K] in -1..N, _w: i32[N]) -> (y: i32[N])", "y[i] = max(k, 0 <= p[i, k] < i, from 0) (y[p[i, k]] + 1)"),
+    ],
+)
+def test_terms_are_read_only_where_conditions_say_that_they_are_there(signature: str, body: str) -> None:
+    program = operator(signature, body, {"N": 40, "K": 5})
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

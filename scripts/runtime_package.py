@@ -7,10 +7,10 @@ It is the modules of `tensorlang/saved` under the name `tensorlang_runtime`, so 
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import re
-import sys
 import zipfile
 from pathlib import Path
 
@@ -75,5 +75,7 @@ def write(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    made = write(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist")
+    made = write(parser.parse_args().folder)
     print(f"{made.stat().st_size:,} bytes  {made}")

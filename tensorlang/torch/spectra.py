@@ -27,8 +27,7 @@ def eigenvectors(x: Tensor, UPLO: str = "L", compute_v: bool = True) -> Any:
     n = int(x.shape[-1])
     if x.is_complex() or not x.numel():
         return NotImplemented
-    below = x.tril() if UPLO.upper() == "L" else x.triu().mT
-    a = below + below.tril(-1).mT
+    a = _mirrored(x if UPLO.upper() == "L" else x.mT)
     scale = _or_one(a.abs().amax((-2, -1), keepdim=True))
     rows = torch.eye(n, dtype=x.dtype).expand(x.shape)
     a, rows = _swept(_both_sides, F.pad(a / scale, (0, n % 2, 0, n % 2)), F.pad(rows, (0, 0, 0, n % 2)), n * torch.finfo(x.dtype).eps)
@@ -63,12 +62,18 @@ def singular_vectors(x: Tensor, full_matrices: bool = False, compute_uv: bool = 
 def pseudo_inverse(x: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Any:
     if x.is_complex() or not x.numel():
         return NotImplemented
-    u, s, v = torch.linalg.svd(x, full_matrices=False)
+    u, s, v = torch.linalg.svd(_mirrored(x) if hermitian else x, full_matrices=False)
     least = torch.zeros((), dtype=s.dtype) if atol is None else atol
     if rtol is None:
         rtol = torch.where(least > 0, 0.0, torch.finfo(x.dtype).eps * max(x.shape[-2:]))
     kept = s > torch.maximum(least[..., None], rtol[..., None] * s[..., :1])
     return (v.mT * torch.where(kept, 1 / _or_one(s), 0)[..., None, :]) @ u.mT
+
+
+def _mirrored(x: Tensor) -> Tensor:
+    """Return the symmetric matrices of which x has the lower triangle, whatever its upper one is."""
+    below = x.tril()
+    return below + below.tril(-1).mT
 
 
 def exponential(x: Tensor) -> Any:

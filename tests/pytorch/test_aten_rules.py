@@ -105,6 +105,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "prelu": (F.prelu, (X, made(3))),
     "casts": (lambda a: a.to(torch.int32).to(torch.float64) + a.to(torch.bool), (X,)),
     "softplus beta": (lambda a: F.softplus(a, 2.0), (X,)),
+    "softplus up to a threshold": (lambda a: F.softplus(a, 3.0, 0.2), (X,)),
     "gelu tanh": (lambda a: F.gelu(a, approximate="tanh"), (X,)),
     "dropout": (lambda a: F.dropout(a, 0.5, training=False), (X,)),
     "of numbers and NaN": (
@@ -122,6 +123,10 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (P, X),
     ),
+    "derivatives of digamma": (
+        lambda a: tuple(torch.polygamma(k, a) for k in (2, 3, 5)), (torch.tensor([-2.75, -0.3, -1, 0, 0.02, 0.7, 1, 9.5, 21, 1e4]),),
+    ),
+    "modified Bessel functions": (lambda x: (torch.special.modified_bessel_i0(x), torch.special.modified_bessel_i1(x)), (X,)),
     "inverse functions of analysis": (lambda x: (torch.erfinv(x), torch.special.ndtri(x.abs())), (X / 4,)),
     "divisors": (
         lambda a, b: (torch.gcd(a, b), torch.lcm(a, b), torch.gcd(a.to(torch.uint8), b.to(torch.uint8))),
@@ -237,6 +242,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "layer_norm": (lambda a, g: F.layer_norm(a, (3, 4), g, g) + F.layer_norm(a, (4,)), (X, Y)),
     "batch_norm": (lambda a, m, v: F.batch_norm(a, m, v), (IMAGE, made(4), made(4, low=0.5))),
     "group_norm": (lambda a, g: F.group_norm(a, 2, g, g), (IMAGE, made(4))),
+    "group_norm and its statistics": (lambda a, g: torch.native_group_norm(a, g, g, 1, 4, 36, 2, 1e-3), (IMAGE, made(4))),
     "instance_norm": (lambda a, g: F.instance_norm(a, weight=g, bias=g), (IMAGE, made(4))),
 }  # fmt: skip
 

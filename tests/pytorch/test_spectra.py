@@ -97,6 +97,11 @@ def test_pseudo_inverses_leave_out_what_is_zero_but_for_rounding(loops: list[int
         close(spectra.pseudo_inverse(x, rtol=torch.tensor(0.5)), torch.linalg.pinv(x, rtol=0.5))
 
 
+def test_of_a_symmetric_matrix_the_lower_triangle_is_inverted_whatever_the_upper_one_is(loops: list[int]) -> None:
+    x = drawn(2, 5, 5)
+    close(spectra.pseudo_inverse(x, hermitian=True), torch.linalg.pinv(x, hermitian=True))
+
+
 @pytest.mark.parametrize("size", [0.0, 0.01, 1.0, 30.0])
 def test_exponentials_are_squared_as_often_as_a_matrix_was_halved(size: float, loops: list[int]) -> None:
     x = size * drawn(2, 4, 4)

@@ -229,6 +229,33 @@ def test_special_values_of_functions_of_the_library() -> None:
         np.testing.assert_array_equal(array[known], np.array([expected[k] for k in known], array.dtype), err_msg=fn)
 
 
+def test_sums_of_powers_of_all_numbers_from_one_on_are_hurwitz_zeta_function() -> None:
+    q, s = np.array([0.25, 1, 3.5, 19, 20.5, 1000.0]), np.array([1.5, 3.0, 6.0])
+    exact = np.array(
+        [
+            [10.213055360466601, 2.612375348685488, 1.1507975560433554, 0.4649481294383642, 0.4471786791930941, 0.06326136854451493],
+            [
+                64.66386996876847,
+                1.2020569031595942,
+                0.0541020258208637,
+                0.0014598550486569627,
+                0.0012492198861838672,
+                5.005002499999166e-07,
+            ],
+            [
+                4096.270948064011,
+                1.0173430619844492,
+                0.0007254098213931957,
+                9.195806435339889e-08,
+                6.230548033533049e-08,
+                2.0050049999953333e-16,
+            ],
+        ]
+    )
+    found = tl.parse("use std.special\nop f(q: f64[N], s: f64[M]) -> (y: f64[M, N]) { y[i, j] = hurwitz(q[j], s[i]) }").f(q, s)
+    assert np.max(np.abs(found - exact) / np.spacing(exact)) <= 3
+
+
 BINARY = {
     "hypot": np.hypot, "copysign": np.copysign, "floor_mod": np.remainder, "logaddexp": np.logaddexp, "logaddexp2": np.logaddexp2,
     "fmax": np.fmax, "fmin": np.fmin, "heaviside": np.heaviside, "fdim": lambda x, y: np.where(x <= y, 0, x - y),

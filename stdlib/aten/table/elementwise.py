@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import inf, log, pi
+from itertools import zip_longest
+from math import factorial, inf, log, pi
 from typing import Any
 
 from codegen.dtypes import DTYPES, DType
@@ -170,10 +171,39 @@ def power_of_two(n: Call, x: Value) -> Value:
 
 
 def derivative(n: Call, order: int, x: Value) -> Value:
-    """Of digamma, the one of order 0 or 1."""
-    if order > 1:
-        raise n.unsupported(f"derivative {order} of digamma")
-    return mapped("trigamma" if order else "digamma")(n, x)  # type: ignore[no-any-return]
+    """Of digamma; beyond the first a multiple of Hurwitz's zeta function, left of 0 by reflection."""
+    if order < 2:
+        return mapped("trigamma" if order else "digamma")(n, x)  # type: ignore[no-any-return]
+    wide = DTYPES["f64"]
+    x = n.cast(x, wide)
+    zero, one, half_turn = (n.filled((), wide, k) for k in (0, 1, pi))
+
+    def right(q: Value) -> Value:
+        scale = n.filled((), wide, (-1.0) ** (order + 1) * factorial(order))
+        return n.op("mul", n.op("map_with", q, f="hurwitz", a=float(order + 1)), scale)
+
+    def cotangent() -> Value:
+        turned = n.op("mul", n.op("sub", x, n.op("map", x, f="round")), half_turn)
+        return n.op("map", n.op("map", turned, f="tangent"), f="reciprocal")
+
+    powers, of = _derivative_of_cotangent(order), cotangent()
+    bent = n.filled((), wide, powers[-1])
+    for power in reversed(powers[:-1]):
+        bent = n.op("add", n.op("mul", bent, of), n.filled((), wide, power))
+    mirrored = n.op("mul", right(n.op("maximum", n.op("sub", one, x), one)), n.filled((), wide, (-1.0) ** order))
+    left = n.op("sub", mirrored, n.op("mul", bent, n.filled((), wide, pi ** (order + 1))))
+    at_pole = n.op("equal", x, n.op("map", x, f="floor"))
+    left = n.op("select", at_pole, n.filled((), wide, inf if order % 2 else -inf), left)
+    return n.cast(n.op("select", n.op("less", zero, x), right(n.op("select", n.op("less", zero, x), x, one)), left), n.dtype)
+
+
+def _derivative_of_cotangent(order: int) -> list[float]:
+    """Return the factors of the powers of cot(x) whose sum is its derivative of an order."""
+    powers = [0.0, 1.0]
+    for _ in range(order):
+        slope = [k * p for k, p in enumerate(powers)][1:]
+        powers = [-(a + b) for a, b in zip_longest(slope, [0.0, 0.0, *slope], fillvalue=0.0)]
+    return powers
 
 
 def two_sided_arc(n: Call, y: Value, x: Value) -> Value:
@@ -252,11 +282,17 @@ def gelu(n: Call, x: Value, *, approximate: str = "none") -> Value:
 
 
 def softplus(n: Call, x: Value, beta: Number = 1, threshold: Number = 20) -> Value:
-    """Beyond the threshold torch returns x, which the function rounds to as well."""
+    """Beyond the threshold torch returns x, which the function rounds to as well where the threshold is large."""
     if beta == 1:
-        return n.op("map", x, f="softplus")
-    scale = n.filled((), x.dtype, float(beta))
-    return n.op("div", n.op("map", n.op("mul", x, scale), f="softplus"), scale)
+        scaled = x
+        soft = n.op("map", x, f="softplus")
+    else:
+        scale = n.filled((), x.dtype, float(beta))
+        scaled = n.op("mul", x, scale)
+        soft = n.op("div", n.op("map", scaled, f="softplus"), scale)
+    if float(threshold) >= (40 if x.dtype.bits == 64 else 20):
+        return soft
+    return n.op("select", n.op("less", n.filled((), x.dtype, float(threshold)), scaled), x, soft)
 
 
 def elu(n: Call, x: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
@@ -346,6 +382,7 @@ MAPPED = {
     "silu": "silu", "mish": "mish", "hardswish": "hard_swish",
     "erfc": "erfc", "erfinv": "erfinv", "lgamma": "lgamma", "digamma": "digamma", "i0": "i0",
     **{f"special_{f}": f for f in ("erfcx", "i0e", "i1", "i1e", "ndtr", "ndtri", "log_ndtr")},
+    "special_modified_bessel_i0": "i0", "special_modified_bessel_i1": "i1",
 }  # fmt: skip
 
 RULES: dict[str, Rule] = {

@@ -131,7 +131,7 @@ def statistics_of_the_batch(
         return n.op("instance_norm", x, scale, offset, eps=eps), None, None
     wide = n.cast(x, DTYPES["f64"] if x.dtype.bits > 32 else DTYPES["f32"])
     variance, mean = variance_and_mean(n, wide, tuple(k for k in range(len(x.shape)) if k != 1), correction=0)
-    inverse = n.op("map", n.op("map", n.op("add", variance, n.filled((), wide.dtype, eps)), f="sqrt"), f="reciprocal")
+    inverse = _inverse_deviation(n, variance, eps)
     y = n.op("batch_norm", x, scale, offset, n.cast(mean, x.dtype), n.cast(variance, x.dtype), eps=eps)
     return y, n.cast(mean, n.dtypes[1]), n.cast(inverse, n.dtypes[2])
 
@@ -139,9 +139,17 @@ def statistics_of_the_batch(
 def native_group_norm(
     n: Call, x: Value, weight: Value | None, bias: Value | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Value | None, ...]:
-    if n.uses(1) or n.uses(2):
-        raise n.unsupported("the statistics as results")
-    return group_norm(n, x, group, weight, bias, eps), None, None
+    y = group_norm(n, x, group, weight, bias, eps)
+    if not (n.uses(1) or n.uses(2)):
+        return y, None, None
+    wide = n.cast(x, DTYPES["f64"] if x.dtype.bits > 32 else DTYPES["f32"])
+    variance, mean = variance_and_mean(n, n.reshaped(wide, (N, group, C // group * HxW)), (2,), correction=0)
+    return y, n.cast(mean, n.dtypes[1]), n.cast(_inverse_deviation(n, variance, eps), n.dtypes[2])
+
+
+def _inverse_deviation(n: Call, variance: Value, eps: float) -> Value:
+    """Return 1 / sqrt(variance + eps)."""
+    return n.op("map", n.op("map", n.op("add", variance, n.filled((), variance.dtype, eps)), f="sqrt"), f="reciprocal")
 
 
 def group_norm(

@@ -169,6 +169,12 @@ class Nest:
         """Replace `loop` by `about - loop` under the same name."""
         return self._substituted(self.loops, {loop: affine.sub(about, Name(loop))})
 
+    def counting(self, loop: str, value: Expr) -> Nest:
+        """Replace `loop` by one whose value is `value`, an expression over itself and the loops around it that grows with it and has all
+        that it has."""
+        self._position(loop)
+        return self._substituted(self.loops, {loop: value})
+
     def mapped(self, gone: Sequence[str], by: Mapping[str, Expr]) -> Nest:
         """Replace the loops `gone` by others, each of which is a quasi-affine expression over them: any map that keeps iterations apart.
         Values of the new loops that no iteration has are left out."""

@@ -27,6 +27,7 @@ from polyhedral.nest import Nest
 from polyhedral.region import footprint
 from polyhedral.rewrites import without_rewrites
 from polyhedral.scan import scan
+from polyhedral.strides import counted
 from tensorlang.artifact import Requirement
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_bool, to_index
@@ -78,6 +79,7 @@ class _Kernel:
 
 def lower(plan: Plan, symbol: str) -> Lowered:
     """Return the function that runs `plan`, called `symbol`."""
+    plan = replace(plan, placed=counted(plan.placed))
     names = Names()
     table = tensor_table(plan.program)
     for size in plan.program.sizes:

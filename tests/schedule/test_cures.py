@@ -130,6 +130,12 @@ def test_tensors_that_need_what_comes_later_share_a_loop_after_shifts() -> None:
     assert "`shift g.i by 1`, `shift y.i by 3` first makes this order legal" in (caught.value.diagnostics[0].help or "")
 
 
+def test_names_that_several_tensors_have_are_those_of_the_one_whose_other_loops_stand_beside_them() -> None:
+    with pytest.raises(CompileError) as caught:
+        legal(WINDOW.replace("together h, g, y -> i", "split y.j by 8 -> jo, jv").replace("fold h at i by 4", "order jo, i, jv"))
+    assert "`order jo, y.i, jv` in its place is legal" in (caught.value.diagnostics[0].help or "")
+
+
 def test_another_loop_of_the_same_name_is_no_cure() -> None:
     with pytest.raises(CompileError) as caught:
         legal(WINDOW.replace("together h, g, y -> i", "parallel y.i").replace("fold h at i by 4", "split y.i by 8 -> io, ii"))

@@ -117,7 +117,12 @@ class Refusal:
 
     def renamed(self, old: str, new: str) -> str:
         """Return the directive with another name in the place of one."""
-        return re.sub(rf"(?<![\w.`]){re.escape(old)}(?![\w.`])", new, self.text)
+        return self.renamed_all({old: new})
+
+    def renamed_all(self, names: Mapping[str, str]) -> str:
+        """Return the directive with other names in the place of some."""
+        old = "|".join(map(re.escape, names))
+        return re.sub(rf"(?<![\w.`])({old})(?![\w.`])", lambda found: names[found[1]], self.text)
 
 
 def _first_refused(

@@ -53,6 +53,11 @@ def _names(refusal: Refusal) -> list[str]:
     return [o.name for o in refusal.directive.operands if isinstance(o, syntax.Id)]
 
 
+def _spoken(refusal: Refusal) -> list[str]:
+    """Return the names that a directive has as operands, those of its phrases among them."""
+    return [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
+
+
 def _loops(seen: Outline) -> list[str]:
     return [loop for loops in seen.loops.values() for loop in loops]
 
@@ -73,7 +78,7 @@ def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield the directive after those that make its loops, or about loops that are there, those with a similar name first."""
     loops = _loops(seen)
     called = {*loops, *(last_part(loop) for loop in loops)}
-    spoken = [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
+    spoken = _spoken(refusal)
     missing = [name for name in spoken if name not in called and name not in _results(seen)]
     later = [k for k, d in enumerate(refusal.schedule.directives) if k > refusal.at and {*d.results} & {*map(last_part, missing)}]
     if later:
@@ -87,6 +92,17 @@ def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
         for loop in dict.fromkeys((*parts, *near)):
             if loop not in spoken:
                 yield refusal.here(refusal.renamed(name, written(loop)))
+
+
+def _of_several(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive with the full names of loops of one tensor, of that first which has most of the loops that it names."""
+    spoken = dict.fromkeys(_spoken(refusal))
+    own = {stage: {last_part(loop): loop for loop in loops} for stage, loops in seen.loops.items()}
+    unsure = [name for name in spoken if sum(name in loops for loops in own.values()) > 1]
+    for loops in sorted(own.values(), key=lambda loops: -sum(name in loops for name in spoken)):
+        full_names = {name: written(loops[name]) for name in unsure if name in loops}
+        if full_names:
+            yield refusal.here(refusal.renamed_all(full_names))
 
 
 def _made_alike(refusal: Refusal, name: str) -> Iterator[Replacement]:
@@ -394,6 +410,7 @@ _BY_CODE: dict[str, Callable[[Refusal, Outline], Iterator[Replacement]]] = {
     "S0101": _unknown_directive,
     "S0102": _unreadable,
     "S0103": _no_loop,
+    "S0104": _of_several,
     "S0105": _no_tensor,
     "S0106": _taken,
     "S0201": _not_possible,

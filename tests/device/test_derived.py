@@ -305,7 +305,7 @@ IDS = np.array([3, 2, 3, -1, 8, 3 + 2**32, 0, 2, 9, 2] * 40)
     ids=["few columns", "columns for warps", "rows", "beside its reader", "two sums"],
 )
 def test_threads_go_once_through_terms_whose_data_name_an_element(operator, arrays, directives, monkeypatch, executor: Executor):
-    for name, value in {"SCATTERED": 2, "ENOUGH": 128, "LAUNCHED": 0}.items():
+    for name, value in {"SCATTERED": 2, "MOVED": 1, "ENOUGH": 128, "LAUNCHED": 0}.items():
         monkeypatch.setattr(scattered_sums, name, value)
     program = called(operator, *arrays, module=OWN)
     schedule = derive_device(program)

@@ -21,8 +21,11 @@ from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition, Reduce
 from tensorlang.tensor.walk import reduces
 
-SCATTERED = 32
-"""Terms that a thread asks whether they are for its element, in whose time it reads an element of memory, adds to it and writes it."""
+SCATTERED = 64
+"""Terms that a thread asks whether they are for its element, in whose time it reads an element of memory, adds to it and writes it: about
+500 cycles one after the other, of terms in the first cache 8."""
+MOVED = 8
+"""Such terms in whose time the device writes an element of partial results to its memory and reads it again."""
 MOST_BYTES = 1 << 29
 """Of partial results."""
 
@@ -44,7 +47,7 @@ class ScatteredSum:
     def cost(self, parts: int, threads: int) -> float:
         """Return what it takes in so many parts of the terms, in terms that a thread goes through; a block has so many `threads`."""
         rounds = max(1, self.points * parts / ENOUGH)
-        adding = parts * self.cells * self.points / ENOUGH + LAUNCHED * ELEMENT / threads if parts > 1 else 0
+        adding = MOVED * parts * self.cells * self.points / ENOUGH + LAUNCHED * ELEMENT / threads if parts > 1 else 0
         return (SCATTERED * -(-self.terms // parts) + self.cells) * rounds + adding
 
     @property

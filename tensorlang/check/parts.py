@@ -8,17 +8,16 @@ tensor of lower rank read none of those of higher rank (rule R7), and what goes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.equations import Body, Equation, axis_sizes
 from tensorlang.check.problems import error
-from tensorlang.check.reducers import kind_of
+from tensorlang.check.reducers import needed, restricted
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import index_names as indices_of
-from tensorlang.tensor.walk import map_children, nodes, value_names
+from tensorlang.tensor.walk import map_children, nodes
 
 
 def parts(body: Body, first: Equation) -> list[tuple[str, ...]]:
@@ -57,47 +56,16 @@ def _projected(e: ir.Expr) -> ir.Expr:
                 asked.setdefault(reduce, set()).add(position)
             case _:
                 pass
-    kept = {reduce: _needed(reduce.reducer, positions) for reduce, positions in asked.items()}
+    kept = {reduce: needed(reduce.reducer, positions) for reduce, positions in asked.items()}
 
     def swap(inner: ir.Expr) -> ir.Expr:
         match inner:
             case ir.TupleOf((ir.Project(ir.Reduce() as reduce), *_) as items) if [*items] == [ir.Project(reduce, p) for p in kept[reduce]]:
-                return map_children(swap, _restricted(reduce, kept[reduce]))
+                return map_children(swap, restricted(reduce, kept[reduce]))
             case ir.Project(ir.Reduce() as reduce, position):
-                less = map_children(swap, _restricted(reduce, kept[reduce]))
+                less = map_children(swap, restricted(reduce, kept[reduce]))
                 return less if len(kept[reduce]) == 1 else replace(inner, value=less, position=kept[reduce].index(position))
             case _:
                 return map_children(swap, inner)
 
     return swap(e)
-
-
-def _needed(reducer: ir.Reducer, positions: Collection[int]) -> list[int]:
-    """Return the components that those at `positions` are combined from."""
-    kept = {*positions}
-    while True:
-        read = {name for p in kept for name in value_names(reducer.combine[p])}
-        more = {p for p, sides in enumerate(zip(reducer.left, reducer.right, strict=True)) if read & {*sides}}
-        if more <= kept:
-            return sorted(kept)
-        kept |= more
-
-
-def _restricted(reduce: ir.Reduce, kept: Sequence[int]) -> ir.Reduce:
-    def of(items: tuple[ir.Expr, ...] | None) -> tuple[ir.Expr, ...] | None:
-        return None if items is None else tuple(items[p] for p in kept)
-
-    whole = reduce.reducer
-    if len(kept) == len(whole.dtypes):
-        return reduce
-    combine = tuple(whole.combine[p] for p in kept)
-    reducer = replace(
-        whole,
-        left=tuple(whole.left[p] for p in kept),
-        right=tuple(whole.right[p] for p in kept),
-        dtypes=tuple(whole.dtypes[p] for p in kept),
-        combine=combine,
-        identity=of(whole.identity),
-        kind=kind_of(combine, whole.left[kept[0]], whole.right[kept[0]]) if len(kept) == 1 and whole.commutative else None,
-    )
-    return replace(reduce, reducer=reducer, body=tuple(reduce.body[p] for p in kept), init=of(reduce.init))

@@ -13,7 +13,7 @@ from tensorlang.check.assumed import under
 from tensorlang.check.module import prelude
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled, used_at
 from tensorlang.check.ranges import agreed, bound_names, near_size, places
-from tensorlang.check.reducers import make_reducer
+from tensorlang.check.reducers import components_apart, make_reducer
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
 from tensorlang.check.suggest import written
 from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
@@ -396,6 +396,9 @@ def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, 
         if reducer.project is None:
             return value
         return ctx.value(Scope({reducer.project[0][0]: value}), reducer.project[1])
+    apart = components_apart(reduce)
+    if reducer.project is None and apart is not None:
+        return Tup(tuple(Val(refresh(r, ctx.names) if p else r, d) for p, (r, d) in enumerate(zip(apart, langs, strict=True))))
     if reducer.project is None:
         return Tup(tuple(Val(ir.Project(reduce, p, span=span), d) for p, d in enumerate(langs)), reduce)
     names, yielded = reducer.project
@@ -407,6 +410,8 @@ def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, 
             "here",
             help="name every component",
         )
+    if apart is not None:
+        return _yielded_apart(ctx, reducer, names, yielded, apart, langs, span)
     mentioned = sum(uses(yielded, name) for name in names)
     source: ir.Expr = reduce if mentioned <= 1 else ir.Name(ctx.names(f"{reducer.name}_parts"), span=span)
     values = {name: Val(ir.Project(source, p, span=span), d) for p, (name, d) in enumerate(zip(names, langs, strict=True))}
@@ -422,6 +427,32 @@ def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, 
             )
         return replace(out, expr=ir.Let(source.name, reduce, out.expr, span=span))
     return out
+
+
+def _yielded_apart(
+    ctx: Context,
+    reducer: sx.Reducer,
+    names: Sequence[str],
+    yielded: sx.Node,
+    apart: Sequence[ir.Reduce],
+    langs: Sequence[DType | None],
+    span: Span,
+) -> Value:
+    """Return what a reducer yields whose components are reductions by themselves."""
+    values, bound_to = dict[str, Value](), list[tuple[str, ir.Expr]]()
+    for position, (name, reduce, dtype) in enumerate(zip(names, apart, langs, strict=True)):
+        found: ir.Expr = refresh(reduce, ctx.names) if position else reduce
+        if uses(yielded, name) > 1:
+            bound_to.append((ctx.names(f"{reducer.name}_{name}"), found))
+            found = ir.Name(bound_to[-1][0], span=span)
+        values[name] = Val(found, dtype)
+    out = ctx.value(Scope(values), yielded)
+    if not bound_to or not isinstance(out, Val):
+        return out
+    expr = out.expr
+    for name, made in reversed(bound_to):
+        expr = ir.Let(name, made, expr, span=span)
+    return replace(out, expr=expr)
 
 
 __all__ = ["bound", "condition", "reduction", "type_named", "unknown_length"]

@@ -64,11 +64,15 @@ def test_a_reduction_that_does_not_need_an_axis_gets_a_tensor_without_it() -> No
     assert [len(d.tensors[0].shape) for d in lifted.definitions] == [1, 2]
 
 
-@pytest.mark.parametrize("reduction", ["mean(k) e[d, k]", "logsumexp(k) e[d, k]"])
-def test_a_reduction_of_several_parts_that_does_not_need_an_axis_gets_tensors_without_it(reduction: str) -> None:
+@pytest.mark.parametrize(
+    ("reduction", "ranks"),
+    [("mean(k) e[d, k]", [[1], [0], [2]]), ("logsumexp(k) e[d, k]", [[1, 1], [2]])],
+    ids=["parts by themselves", "parts of each other"],
+)
+def test_a_reduction_of_several_parts_that_does_not_need_an_axis_gets_tensors_without_it(reduction: str, ranks: list[list[int]]) -> None:
     whole = program(f"op f(e: f32[A, N]) -> (y: f32[A, N]) {{ y[d, j] = e[d, j] / ({reduction}) }}", X[0])
     lifted = lift(whole)
-    assert [[len(t.shape) for t in d.tensors] for d in lifted.definitions] == [[1, 1], [2]]
+    assert [[len(t.shape) for t in d.tensors] for d in lifted.definitions] == ranks
     assert interpret(lifted, {}, {"e": X[0]})["y"].tobytes() == interpret(whole, {}, {"e": X[0]})["y"].tobytes()
 
 

@@ -23,7 +23,7 @@ from tensorlang.tensor.facts import is_of_indices
 from tensorlang.tensor.nodes import Binary, Call, Compare, Definition, Dynamic, Expr, Read, Reduce, Select
 from tensorlang.tensor.walk import nodes, reads
 
-BEGINNING = 3
+BEGINNING = 2
 """How many times as many instructions it takes where some elements begin again."""
 KEEPING_CYCLES = 2.0
 """For each vector: of adding what is before it, and of keeping what it comes to."""

@@ -71,11 +71,13 @@ class CompiledModel:
         signature: Callable[[], Signature | None] = lambda: None,
         sizes: Sizes = "static",
         most: Mapping[str, int] | None = None,
+        repeated: bool = False,
     ) -> None:
         """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is
         what the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process. `signature()`
         tells what a model of open shapes takes and returns, None where that is not to be had. `sizes`: how code is made for shapes that
-        come; `most`: limits of open sizes by their names. Where `load` says that shapes depend on elements (`DataDependent`), it and
+        come; `most`: limits of open sizes by their names; `repeated`: it is a part of a model that each run runs
+        many times. Where `load` says that shapes depend on elements (`DataDependent`), it and
         `key` are called with what these are, too.
 
         Raises CompileError for what the model does that is not supported, C0111 and C0112; RunError R0315 where memory is not enough."""
@@ -104,6 +106,7 @@ class CompiledModel:
             self._tools.combinations,
             self._tell,
             self._model_part,
+            repeated,
         )
         self._opened: tuple[OpenShapes, OpenSizes] | None = None
         self._growing: Growing | None = None
@@ -537,7 +540,7 @@ class CompiledModel:
             inputs = tuple(TensorSignature(name, dtype, shape) for name, dtype, shape in part.inputs)
             signature = Signature(part.name, inputs, tuple(TensorSignature(name, None, None) for name in part.outputs))
             how = self._compiling
-            return CompiledModel(part.load, how.tools, progress=how.progress, signature=lambda: signature, sizes=how.sizes)
+            return CompiledModel(part.load, how.tools, progress=how.progress, signature=lambda: signature, sizes=how.sizes, repeated=True)
 
         with self._parts_lock:
             return self._parts_alone.used(part.key, made).run

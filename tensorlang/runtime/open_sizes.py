@@ -1,7 +1,7 @@
 """Which sizes of a model are symbols in its code, for a model that meets one combination of input shapes after the other.
 
-    auto       the first combination has code of its own; with the second, the sizes that differ become symbols, and those that a part of
-               the model computes in between; what is compiled then serves whatever they are
+    auto       the first combination has code of its own; with the second, the sizes that differ become symbols, and what is compiled then
+               serves whatever they are
     static     code for each combination
     symbolic   all sizes that the model leaves open are symbols from the start
 
@@ -106,6 +106,8 @@ class Compiling:
     """Notes what becomes of sizes."""
     model_part: Callable[[ModelPart], Run]
     """Returns the run of a part of the model that is one of its own."""
+    repeated: bool = False
+    """Whether it is such a part, which runs turn by turn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,8 +137,8 @@ class OpenSizes:
     given: Given
     opened: frozenset[str] = frozenset()
     chooses: bool = False
-    """Whether a part of the model computes some of the sizes: they are all open then where any is from the start, and the larger and the
-    smaller of two are first tried as sizes of their own (`Symbols.chooses`)."""
+    """Whether a stage of the model computes some of the sizes: the larger and the smaller of two are first tried as sizes of their own then
+    (`Symbols.chooses`), and in what runs turn by turn all are open where any is from the start, but for axes of one."""
     made: list[_Variant] = field(default_factory=list)
     _first: dict[str, int] = field(default_factory=dict)
     _different: set[str] = field(default_factory=set)
@@ -166,8 +168,8 @@ class OpenSizes:
 
     def _note(self, sizes: Numbers) -> None:
         self._first = self._first or dict(sizes)
-        computed = bool(self.opened) and self.chooses  # such sizes differ from run to run, but for axes of one
-        differ = {name for name, size in sizes.items() if self._first[name] != size or (computed and size != 1)}
+        turns = self.compiling.repeated and bool(self.opened) and self.chooses
+        differ = {name for name, size in sizes.items() if self._first[name] != size or (turns and size != 1)}
         self._different |= differ | (self.opened & sizes.keys())
         self._count += 1
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 from test_open_sizes import Net, compilations
 
 import tensorlang as tl
@@ -71,6 +71,36 @@ def pasted() -> bytes:
     above, below = (n.op("ConstantOfShape", n.op("Concat", count, n.ints(3), axis=0)) for count in (top, n.op("Sub", n.ints(40), bottom)))
     whole = n.op("Slice", n.op("Concat", above, part, below, axis=0), n.ints(0), n.ints(40), n.ints(0))
     return n.model({"x": [30, 3], "boxes": [2, 50]}, n.op("Add", whole, n.weight(40, 3)))
+
+
+def pasted_in_turns() -> bytes:
+    """What `pasted` does at the places above zero, one below the other, each in a turn of a loop."""
+    n = Net()
+    first = n.op("Unsqueeze", n.op("Gather", "firsts", "turn"), n.ints(0))
+    last = n.op("Min", n.op("Add", first, n.ints(30)), n.ints(40))
+    part = n.op("Slice", "x", n.ints(0), n.op("Sub", last, first), n.ints(0))
+    above, below = (n.op("ConstantOfShape", n.op("Concat", k, n.ints(3), axis=0)) for k in (first, n.op("Sub", n.ints(40), last)))
+    whole = n.op("Slice", n.op("Concat", above, part, below, axis=0), n.ints(0), n.ints(40), n.ints(0))
+    found = [n.op("Identity", "goes_on"), n.op("Concat", "before", whole, axis=0)]
+
+    def info(name: str, kind: int, shape: list[Any] | None) -> Any:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    taken = [info("turn", INTS, []), info("goes_on", TensorProto.BOOL, []), info("before", TensorProto.FLOAT, ["n", 3])]
+    made = [info(found[0], TensorProto.BOOL, []), info(found[1], TensorProto.FLOAT, ["m", 3])]
+    nodes = [
+        helper.make_node("ReduceMean", ["places", "axis"], ["means"], keepdims=0),
+        helper.make_node("Cast", ["means"], ["firsts"], to=INTS),
+        helper.make_node("Greater", ["firsts", "least"], ["some"]),
+        helper.make_node("Cast", ["some"], ["each"], to=INTS),
+        helper.make_node("ReduceSum", ["each"], ["turns"], keepdims=0),
+        helper.make_node("Loop", ["turns", "", "none"], ["y"], body=helper.make_graph(n.nodes, "body", taken, made, n.constants)),
+    ]
+    arrays = {"axis": np.array([0]), "least": np.array(0), "none": np.zeros((0, 3), np.float32)}
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    inputs = [info("x", TensorProto.FLOAT, [30, 3]), info("places", TensorProto.FLOAT, [4, 2000])]
+    graph = helper.make_graph(nodes, "net", inputs, [info("y", TensorProto.FLOAT, None)], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
 
 
 def padded() -> bytes:
@@ -168,8 +198,16 @@ def test_places_that_data_decide_are_limited_to_what_is_there_in_one_kernel_for_
         check(model, data, [feeds(first) for first in (5, 20, 10, 0, 17, 33)])
         made = len(compilations(caplog))
         check(model, data, [feeds(first) for first in (-5, -17, -2, -11)])
-    assert made == 3  # a first one of its own, what decides, the rest
-    assert len(compilations(caplog)) == made + 2
+    assert made == 4  # a first one of its own, what decides, the rest for the first number and for all
+    assert len(compilations(caplog)) == made + 3
+
+
+def test_in_turns_of_a_loop_what_they_compute_is_open_with_the_second(caplog: pytest.LogCaptureFixture) -> None:
+    data = pasted_in_turns()
+    model, x = tl.compile(data, threads=1), rows(30, 3)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"x": x, "places": np.tile(np.float32([5, 20, 10, 15, 17, 33, 2, *[0] * 1993]), (4, 1))}])
+    assert len(compilations(caplog)) == 4  # of a turn one of its own, what decides, the rest; the model around it
 
 
 def test_where_a_slice_begins_and_ends_is_open(caplog: pytest.LogCaptureFixture) -> None:

@@ -112,6 +112,9 @@ def _split(e: Expr, chain: _Chain, env: Env, fresh: Fresh) -> tuple[list[Stmt], 
         then, orelse = (_side(x, side, chain, env, fresh) for x in (e.then, e.orelse))
         before, cond = _split(e.cond, chain, env, fresh)
         return [*before, _register(side, dtype), If(cond, then, orelse)], Load(side, ())
+    if isinstance(e, Binary) and e.op in ("and", "or"):
+        found, lhs = _split(e.lhs, chain, env, fresh)
+        return found, replace(e, lhs=lhs)  # What stands on the right may be read only where the left asks for it.
     before = list[Stmt]()
 
     def part(x: Expr) -> Expr:

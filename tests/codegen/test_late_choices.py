@@ -31,6 +31,9 @@ LATE = {
     "by a name": "let p = s[0] + x[i]    let q = select(p < 0.0_f32, -1.0_f32, 1.0_f32)    y[i] = q    s[0] = p - q",
     "one in another": "s[0] = select(s[0] > x[i], select(s[0] > b[i], b[i], s[0]), select(b[i] > x[i], b[i], s[0]))    y[i] = s[0]",
     "one in a condition": "s[0] = select(select(s[0] > x[i], b[i], x[i]) > 0.0_f32, s[0] - 1.0_f32, s[0] + x[i])    y[i] = s[0]",
+    "one that only a condition lets read": (
+        "s[0] = select(index(i) < 8_i64 and select(s[0] > b[i], x[i + 1], b[i]) > 0.0_f32, s[0] - 1.0_f32, s[0] + x[i])    y[i] = s[0]"
+    ),
     "NaN": "s[0] = select(s[0] > 1.0_f32, 0.0_f32 / (x[i] - x[i]), s[0] + 0.5_f32)    y[i] = s[0]",
 }
 OTHERS = {

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from codegen.loops.evaluate import evaluated
-from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Stmt
+from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Int, Stmt
 from codegen.loops.pinned import runs_at_most_once
-from codegen.loops.walk import free_vars, statements
+from codegen.loops.walk import free_vars
 
 _SAMPLES = 256
 """Values of a loop variable at most that a condition is looked at for."""
@@ -41,10 +41,8 @@ def _nests(block: tuple[Stmt, ...], path: tuple[For, ...], iterations: float, ra
             case For():
                 values = _values(s, ranges)
                 inside = (*path, s)
-                if any(isinstance(n, For) for n in statements(*s.body)):
-                    yield from _nests(s.body, inside, iterations * len(values), {**ranges, s.var: values})
-                else:
-                    yield Nest(inside, iterations * len(values))
+                nested = tuple(_nests(s.body, inside, iterations * len(values), {**ranges, s.var: values}))
+                yield from nested or (Nest(inside, iterations * len(values)),)
             case If(cond, then, orelse):
                 share = _share(cond, ranges)
                 yield from _nests(then, path, iterations * share, ranges)
@@ -61,6 +59,8 @@ def trips(loop: For, sizes: Mapping[str, int]) -> int:
 def _values(loop: For, ranges: _Ranges) -> range:
     if runs_at_most_once(loop):
         return range(1)
+    if isinstance(loop.lo, Int) and isinstance(loop.hi, Int):
+        return range(loop.lo.value, loop.hi.value)
     middle = {name: values[len(values) // 2] for name, values in ranges.items() if values}
     lo, hi = evaluated(loop.lo, middle), evaluated(loop.hi, middle)
     return range(loop.extent or 1) if lo is None or hi is None else range(lo, hi)

@@ -156,12 +156,16 @@ def with_factors_apart(program: Program, schedule: Schedule) -> tuple[Program, S
     return program, schedule
 
 
+class Exactly(int):
+    """A sample of a size that stands for no other: what is scheduled for it may be for just so many, as a register tile of one row is."""
+
+
 def samples_of(program: Program, at: Mapping[str, int]) -> dict[str, int]:
     """Return the samples that schedules of a program are derived for: its sizes `at` hand, rounded to a number of three bits and zeros,
     2, 3, … 8, 10, 12, 14, 16, 20 and so on, so that what is made for one combination of sizes is often what others would be given. They
     are rounded up, and little more is counted than there is: what fits into a cache at hand seldom does not for the samples; but down
     where they are hardly more than such a number, as one of two equal sizes is that are told apart."""
-    return {name: _rounded(at[name]) for name in program.sizes if name in at}
+    return {name: at[name] if isinstance(at[name], Exactly) else _rounded(at[name]) for name in program.sizes if name in at}
 
 
 SLIGHTLY_MORE = 16
@@ -177,13 +181,15 @@ def _rounded(n: int) -> int:
 def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
     """Return the state with samples in place of open sizes. Where more reductions would get tensors of their own for the samples than do
     for all sizes, directives for the one program would make no sense for the other: the sizes stay open."""
-    to = {name: Int(n) for name, n in samples_of(d.program, at or {}).items()}
+    samples = samples_of(d.program, at or {})
+    to = {name: Int(n) for name, n in samples.items()}
     program = substitute_sizes(d.program, to)
     if not to or lift(program) != program:
         return d
+    settled = substitute_sizes(d.program, {name: to[name] for name, n in samples.items() if isinstance(n, Exactly)})
     opened: dict[str, int] = {}
     multiples: dict[str, int] = {}
-    for before, after in zip(d.program.definitions, program.definitions, strict=True):
+    for before, after in zip(settled.definitions, program.definitions, strict=True):
         known, name = extents(before), before.tensors[0].name
         opened |= {f"{name}.{a}": n for a, n in extents(after).items() if known[a] is None and n is not None}
         shape = zip(before.axes, before.tensors[0].shape, strict=True)
@@ -196,7 +202,7 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
         )
         for name, storage in d.layouts.items()
     }
-    rows = frozenset(name for name, t in tensor_table(d.program).items() if t.shape and affine.constant(t.shape[-1]) is None)
+    rows = frozenset(name for name, t in tensor_table(settled).items() if t.shape and affine.constant(t.shape[-1]) is None)
     return replace(d, program=program, layouts=layouts, open_extents=opened, open_rows=rows, multiples=multiples)
 
 

@@ -14,8 +14,8 @@ from codegen.llvm.target import named
 from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.evaluate import evaluate
 from codegen.loops.interp import run
+from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
-from codegen.loops.walk import walk
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import size_cases
 from tensorlang.backends.cpu.driver import compile_kernel, loops_of, machine_of, plan_kernel
@@ -23,19 +23,23 @@ from tensorlang.backends.cpu.function_cycles import function_cycles
 from tensorlang.backends.cpu.size_cases import MOST_CASES, Planned
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
+from tensorlang.policy.cpu.cost import STREAM_BYTES
+from tensorlang.policy.deriver import Exactly
+from tensorlang.policy.machine import Machine
 from tensorlang.runtime.library import installed_roles, rules_of
 from tensorlang.runtime.limits import case_lines
 from tensorlang.tensor.nodes import Program
 
 SUMS = "op sums(x: f32[M, N]) -> (y: f32[N]) { y[j] = sum(i) x[i, j] }"
 TARGET = named("x86-64-v4")
+MACHINE = machine_of(TARGET, 1)
 
 
-def program(text: str = SUMS, shape: tuple[int, ...] = (2, 2)) -> Program:
-    """Return the operator of a text, which takes an array of a shape, with open sizes."""
+def program(text: str = SUMS, *shapes: tuple[int, ...]) -> Program:
+    """Return the operator of a text, which takes arrays of these shapes, with open sizes."""
     operators = tl.parse(text)
     operator = operators[next(iter(operators))]
-    return operator._checked(operator.call(np.ones(shape, np.float32)), symbolic=True)
+    return operator._checked(operator.call(*(np.ones(shape, np.float32) for shape in shapes or ((2, 2),))), symbolic=True)
 
 
 @lru_cache
@@ -45,10 +49,10 @@ def compiled(rows: int, columns: int, threads: int = 1) -> Artifact:
     return compile_kernel(program(), TARGET, rules=rules, threads=threads)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(3, 33), (3, 70), (70, 5), (0, 70), (1, 1)])
+@pytest.mark.parametrize(("rows", "columns"), [(3, 33), (3, 156), (94, 1), (0, 156), (1, 1)])
 def test_every_case_computes_the_same(rows: int, columns: int) -> None:
     made = compiled(3000, 33)
-    assert len(made.cases) == 2, "so that sizes on both sides of the limit are tried"
+    assert [case.range for case in made.cases] == ["M >= 94, N <= 1", "N >= 156", "all others"], "so that sizes on both sides are tried"
     x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
     y = np.full(columns, np.nan, np.float32)
     assert run(parse_loops(made.loops), {"M": rows, "N": columns}, {"x": x, "y": y}) == 0
@@ -56,14 +60,15 @@ def test_every_case_computes_the_same(rows: int, columns: int) -> None:
 
 
 def test_the_table_names_ranges_and_reasons_and_ends_with_all_others() -> None:
-    first, last = compiled(3000, 33).cases
+    *_, first, last = compiled(3000, 33).cases
     assert first.range.startswith("N >= ") and "predicted to take" in first.why
     assert (last.range, last.why) == ("all others", "scheduled for M = 3000, N = 33")
     assert first.schedule != last.schedule
 
 
 def test_sizes_that_would_be_scheduled_alike_have_no_cases() -> None:
-    assert compiled(1024, 1024).cases == ()
+    doubled = program("op doubled(x: f32[N]) -> (y: f32[N]) { y[i] = 2 * x[i] }", (2,))
+    assert compile_kernel(doubled, TARGET, rules=replace(rules_of(installed_roles()), at={"N": 1024})).cases == ()
 
 
 @pytest.mark.parametrize("sizes", [(3000, 33), (40, 40)])
@@ -78,20 +83,31 @@ def test_a_large_array_has_threads_where_the_first_was_small() -> None:
 
 
 def test_explain_lists_the_cases() -> None:
-    first, last = compiled(3000, 33).cases
+    *_, first, last = compiled(3000, 33).cases
     assert case_lines((first, last)) == [f"sizes      {first.range:10}  {first.why}", f"           {last.range:10}  {last.why}"]
+
+
+@lru_cache(typed=True)
+def sums_at(rows: int, columns: int) -> Planned:
+    """Return what is derived for the operator at so many rows and columns."""
+    scheduled = plan_kernel(program(), MACHINE, rules=replace(rules_of(installed_roles()), at={"M": rows, "N": columns}))
+    return Planned(scheduled, loops_of(scheduled.plan, "kernel", threads=1))
 
 
 def cycles(sizes: Mapping[str, int], rows: int, columns: int) -> float:
     """Return what the loops that are derived for so many rows and columns are predicted to take."""
-    rules = replace(rules_of(installed_roles()), at={"M": rows, "N": columns})
-    planned = plan_kernel(program(), machine_of(TARGET, 1), rules=rules)
-    return function_cycles(loops_of(planned.plan, "kernel", threads=1).function, sizes, 16, 1)
+    return function_cycles(sums_at(rows, columns).lowered.function, sizes, MACHINE)
 
 
 def test_more_rows_are_predicted_to_take_longer_and_what_is_scheduled_for_sizes_the_least() -> None:
     assert cycles({"M": 3000, "N": 264}, 3000, 33) > cycles({"M": 300, "N": 264}, 3000, 33)
-    assert cycles({"M": 3000, "N": 264}, 3000, 264) < cycles({"M": 3000, "N": 264}, 3000, 33)
+    assert cycles({"M": 300, "N": 264}, 300, 264) < cycles({"M": 300, "N": 264}, 300, 33)
+
+
+def test_what_no_near_cache_holds_is_predicted_to_take_as_long_as_it_needs_to_arrive() -> None:
+    near, far = {"M": 300, "N": 264}, {"M": 30_000, "N": 264}
+    assert cycles(near, 300, 264) < cycles(near, 300, 33)
+    assert cycles(far, 300, 264) == cycles(far, 300, 33) == 4 * (30_000 + 1) * 264 / STREAM_BYTES
 
 
 @pytest.mark.parametrize(
@@ -104,7 +120,7 @@ def test_more_rows_are_predicted_to_take_longer_and_what_is_scheduled_for_sizes_
 )
 def test_elements_apart_that_some_lanes_read_are_predicted_to_take_longer_than_those_of_all_lanes(read: str) -> None:
     def taken(body: str) -> float:
-        return function_cycles(parse_loops(f"func f(N)(x: f32[32], out y: f32[16]) {{ {body} }}"), {"N": 16}, 16, 1)
+        return function_cycles(parse_loops(f"func f(N)(x: f32[32], out y: f32[16]) {{ {body} }}"), {"N": 16}, MACHINE)
 
     assert taken(read) > taken("for j in 0 .. 16 vector 16 { y[j] = x[2*j] }")
 
@@ -112,41 +128,64 @@ def test_elements_apart_that_some_lanes_read_are_predicted_to_take_longer_than_t
 def test_squares_that_copies_and_lanes_read_across_are_predicted_to_be_loaded_by_rows() -> None:
     def taken(column: str) -> float:
         body = f"for i in 0 .. 16 unroll 16 {{ for j in 0 .. 16 vector 16 {{ y[i, j] = x[j, {column}] }} }}"
-        return function_cycles(parse_loops(f"func f()(x: f32[16, 32], out y: f32[16, 16]) {{ {body} }}"), {}, 16, 1)
+        return function_cycles(parse_loops(f"func f()(x: f32[16, 32], out y: f32[16, 16]) {{ {body} }}"), {}, MACHINE)
 
     assert taken("i") < 0.7 * taken("2*i")
 
 
 def test_a_number_that_all_lanes_read_is_one_load() -> None:
     function = parse_loops("func f()(x: f32[], out y: f32[16]) { for j in 0 .. 16 vector 16 { y[j] = x[] } }")
-    assert function_cycles(function, {}, 16, 1) < function_cycles(function, {}, 8, 1)
+    assert function_cycles(function, {}, MACHINE) < function_cycles(function, {}, replace(MACHINE, vector_bytes=32))
 
 
 def told_cases(monkeypatch: pytest.MonkeyPatch, share: Callable[[Mapping[str, int]], float], spare: int = 12_000) -> list[str]:
     """Return the ranges of the operator's cases where loops of other samples are predicted to take such a share of what those for the
     samples do, and there is room for `spare` nodes of loops beside them."""
 
+    looked_at: dict[int, Lowered] = {}
+
     def planned(at: Mapping[str, int]) -> Scheduled:
-        return plan_kernel(program(), machine_of(TARGET, 1), rules=replace(rules_of(installed_roles()), at=at))
+        made = sums_at(at["M"], at["N"])
+        looked_at[id(made.scheduled)] = made.lowered
+        return made.scheduled
 
     def lowered(scheduled: Scheduled) -> Lowered:
-        return loops_of(scheduled.plan, "kernel", threads=1)
+        return looked_at[id(scheduled)]
 
     at = {"M": 40, "N": 300}
-    base = Planned(planned(at), lowered(planned(at)))
+    base = sums_at(40, 300)
     own = base.lowered.function
-    monkeypatch.setattr(size_cases, "MOST_NODES", sum(1 for _ in walk(*own.body)) + spare)
-    monkeypatch.setattr(size_cases, "function_cycles", lambda function, sizes, *_: 1000 * (1.0 if function is own else share(sizes)))
-    return [case.range for case in size_cases.with_cases(base, at, planned, lowered, 16, 1)[1]]
+
+    def predicted(function: Function, _: Machine) -> Callable[[Mapping[str, int]], float]:
+        return lambda sizes: 1000 * (1.0 if function is own else share(sizes))
+
+    monkeypatch.setattr(size_cases, "_room", lambda _: spare)
+    monkeypatch.setattr(size_cases, "cycles_at_sizes", predicted)
+    return [case.range for case in size_cases.with_cases(base, at, planned, lowered, MACHINE)[1]]
 
 
-def test_a_case_that_gains_at_one_is_for_sizes_up_to_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    few, *_ = told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] == 1 else 0.9)
-    assert few.startswith("N <= 37")
+def test_a_case_is_for_the_sizes_at_which_it_is_predicted_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, *_ = told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] <= 40 else 1.5)
+    assert few == "N <= 39"
 
 
-def test_a_case_that_loses_at_its_sample_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] == 1 else 1.1) == []
+def test_a_case_may_be_for_a_combination_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, *_ = told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] <= 40 and sizes["M"] >= 100 else 1.5)
+    assert both == "M >= 113, N <= 39"
+
+
+def test_a_size_that_makes_no_difference_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, *_ = told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] <= 40 and sizes["M"] >= 100 else 1.0 if sizes["N"] <= 40 else 1.5)
+    assert few == "N <= 39"
+
+
+def test_loops_at_hand_run_at_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *_ = told_cases(monkeypatch, lambda sizes: 0.5)
+    assert first != "" and "all others" not in first
+
+
+def test_a_case_that_gains_little_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told_cases(monkeypatch, lambda sizes: 0.75) == []
 
 
 @pytest.mark.parametrize(("spare", "count"), [(12_000, 2), (10, 0)])
@@ -154,18 +193,14 @@ def test_large_kernels_have_cases_as_far_as_these_are_small(monkeypatch: pytest.
     assert len(told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] < 100 else 2.0, spare)) == count
 
 
-def test_of_cases_that_are_for_the_samples_of_both_the_faster_one_stands_first() -> None:
-    best = program("op best(x: f32[A, 40, C]) -> (y: f32[A, C]) { y[a, c] = max(b) x[a, b, c] }", (2, 40, 2))
+def test_what_is_scheduled_for_one_row_of_a_product_is_a_register_tile_of_one_row() -> None:
+    product = program("op product(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }", (2, 3), (3, 4))
 
-    def planned(at: Mapping[str, int]) -> Scheduled:
-        return plan_kernel(best, machine_of(TARGET, 1), rules=replace(rules_of(installed_roles()), at=at))
+    def rows(at: Mapping[str, int]) -> str:
+        return str(plan_kernel(product, MACHINE, rules=replace(rules_of(installed_roles()), at=at)).schedule).split("split ")[1].split()[2]
 
-    def lowered(scheduled: Scheduled) -> Lowered:
-        return loops_of(scheduled.plan, "kernel", threads=1)
-
-    at = {"A": 5, "C": 48}
-    cases = size_cases.with_cases(Planned(planned(at), lowered(planned(at))), at, planned, lowered, 16, 1)[1]
-    assert [case.range.split()[0] for case in cases] == ["C", "A", "all"]
+    sizes = {"K": 256, "N": 512}
+    assert [rows({"M": m, **sizes}) for m in (Exactly(1), Exactly(3), 1, 3)] == ["1", "3", "12", "12"]
 
 
 def test_memory_of_the_two_sides_of_a_condition_on_sizes_is_shared() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 
-from codegen.dtypes import DType, f32
+from codegen.dtypes import DType
 from codegen.errors import Unfit
 from codegen.llvm.cache import cache_key
 from codegen.llvm.dot import pairs
@@ -152,8 +152,7 @@ def compile_kernel(
             rules.at,
             lambda at: scheduled_by(replace(rules, at=at)),
             lambda other: of_target(other.plan, threads=threads),
-            machine.lanes(f32),
-            threads,
+            machine,
         )
         clock("cases")
     outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts, program)

@@ -1,19 +1,22 @@
 """Cases of open sizes: loops of their own for sizes far from the samples, where these are predicted to be faster there.
 
-    samples     M = 3000, N = 33          lanes along M
-    N >= 128    derived for N = 264       lanes along N, predicted to take 0.3 there
-    else        what is derived for the samples
+    samples               M = 64, D = 32, N = 64       a register tile
+    M <= 10, D >= 12      derived for M = 1            lanes along D, predicted to take 0.3 for M = 1, D = 2048
+    else                  what is derived for the samples
 
-Every case is right for all sizes; the first whose condition holds runs, and the last has none, so each combination of sizes is in just one:
-of two that are for the samples of both, the one that is predicted to be faster there stands first.
-What is derived for a smaller and a larger sample of each size is looked at, and compared by what its loops are predicted to take.
+Every case is right for all sizes; the first whose condition holds runs, and the last has none, so each combination of sizes is in just one.
+What is derived for few and for many of each size is looked at, and for two sizes where each of them alone makes another schedule. What
+their loops are predicted to take is compared at points of a grid: a case is for the box of sizes in which it gains most on what would run
+there otherwise, and the one that gains most is made first, and asked last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, partial, reduce
+from itertools import combinations, islice, product
+from math import inf, isqrt, log
 from typing import TypeAlias
 
 from codegen.dtypes import i64
@@ -21,24 +24,40 @@ from codegen.loops.nodes import Binary, Compare, Const, Expr, Function, If, Inde
 from codegen.loops.verify import verify
 from codegen.loops.walk import binders, fresh_for, map_stmt, rename, walk
 from tensorlang.artifact import SizeCase
-from tensorlang.backends.cpu.function_cycles import function_cycles
+from tensorlang.backends.cpu.function_cycles import cycles_at_sizes
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
+from tensorlang.policy.deriver import Exactly
+from tensorlang.policy.machine import Machine
 from tensorlang.tensor.widths import LARGEST
 
 Cycles: TypeAlias = "Callable[[Planned, Mapping[str, int]], float]"
 """Predicts what loops take at sizes."""
-SMALLER, LARGER = 8, 64
-"""How many times smaller and larger the other samples of a size are."""
-MOST_SIZES = 3
-"""How many open sizes of a kernel other samples are looked at for."""
-MOST_CASES = 3
+Share: TypeAlias = "Callable[[Mapping[str, int]], float]"
+"""The same of loops, as a share of what others take."""
+_Side: TypeAlias = "tuple[int, int]"
+"""The first and the last place of a size in a grid."""
+FEW, TIMES = (1, 3), 64
+"""What a size is in other samples: so few, or so many times as much as in the samples at hand."""
+MOST_SAMPLES = 9
+"""Combinations of sizes that schedules are derived for."""
+MOST_FOUND = 5
+"""Schedules whose loops are looked at."""
+MOST_CASES = 4
 """Cases of a kernel, the one for the samples among them."""
-MOST_NODES = 12_000
-"""Of the loops of all cases, and of all that are looked at but the last: those of larger kernels take too long to make several times."""
+MOST_LOOKED_AT = 2_000
+"""Nodes of all loops that are looked at but the last: those of larger kernels take too long to make several times."""
+MOST_SIZES = 3
+"""Open sizes of a kernel with more nodes than that for which others are looked at."""
+MOST_NODES = 4_000
+"""Of the loops that are added to those of a small kernel; to a larger one's are added as many as it has."""
 GAIN = 0.7
-"""What a case has to take, at its sample, of what the loops for the samples at hand are predicted to take there."""
+"""What a case has to take somewhere of what would run there otherwise."""
+MARGIN = 0.85
+"""What it has to take for a gain to be counted: what is predicted is not what is measured."""
+NEAR = 1.5
+"""How many times as large one number is as another that is as good for a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +89,37 @@ class _Limit:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Loops for a box of sizes, scheduled for `sample` of the first that is limited, where they take `share` of what others do."""
+    """Loops for a box of sizes. At `sizes` they gain most, and take `share` of what others do; `gain` is of the whole box."""
 
     limits: tuple[_Limit, ...]
-    sample: int
+    sizes: Mapping[str, int]
     share: float
+    gain: float
     planned: Planned
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        return all(limit.holds(sizes) for limit in self.limits)
 
     @property
     def told(self) -> SizeCase:
-        why = f"for {self.limits[0].size} = {self.sample} it is predicted to take {self.share:.2f} of what the last one takes"
+        limited = dict.fromkeys(limit.size for limit in self.limits)
+        at = ", ".join(f"{name} = {self.sizes[name]}" for name in limited)
+        why = f"for {at} it is predicted to take {self.share:.2f} of what others take"
         return SizeCase(", ".join(map(str, self.limits)), why, _text(self.planned))
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Numbers of each size that loops are compared at: one, that of the samples, many, and one between the first two."""
+
+    steps: Mapping[str, tuple[int, ...]]
+    points: tuple[tuple[int, ...], ...]
+    """Of each size, the place of its number in `steps`: where at most two are not as in the samples, or each is the least or the most."""
+    home: tuple[int, ...]
+    """Where all are."""
+
+    def sizes(self, point: Sequence[int]) -> dict[str, int]:
+        return {name: steps[k] for (name, steps), k in zip(self.steps.items(), point, strict=True)}
 
 
 def with_cases(
@@ -88,39 +127,30 @@ def with_cases(
     at: Mapping[str, int],
     scheduled_at: Callable[[Mapping[str, int]], Scheduled],
     loops: Callable[[Scheduled], Lowered],
-    lanes: int,
-    threads: int,
+    machine: Machine,
 ) -> tuple[Lowered, tuple[SizeCase, ...], tuple[Scheduled, ...]]:
     """Return the loops of a kernel with those of its cases, the cases, none where one serves all sizes, and the schedules that were added.
     `at`: the samples that `base` was scheduled for; `scheduled_at` schedules for others, `loops` lowers what it returns."""
-    made = _nodes(base)
-    room = MOST_NODES - made
-    named = dict(zip(base.scheduled.plan.program.sizes, base.lowered.function.sizes, strict=True))
+    program = base.scheduled.plan.program
+    named = dict(zip(program.sizes, base.lowered.function.sizes, strict=True))
+    own = {name: at[name] for name in program.sizes if name in at}
+    is_too_large = len(own) > MOST_SIZES and _nodes(base) > MOST_LOOKED_AT
+    found = [] if is_too_large else _found(base, own, lambda sizes: scheduled_at({**at, **sizes}), loops)
+    if not found:
+        return base.lowered, (), ()
+    of_planned = {id(p): cycles_at_sizes(p.lowered.function, machine) for p in (base, *found)}
+
+    @cache
+    def predicted(planned: int, sizes: tuple[int, ...]) -> float:
+        return of_planned[planned]({named[name]: size for name, size in zip(own, sizes, strict=True)})
 
     def cycles(planned: Planned, sizes: Mapping[str, int]) -> float:
-        return function_cycles(planned.lowered.function, {named[n]: size for n, size in sizes.items() if n in named}, lanes, threads)
+        return predicted(id(planned), tuple(sizes[name] for name in own))
 
-    cases: list[_Case] = []
-    seen = {base.scheduled.schedule.directives: base}
-    for size, sample in _samples(base.scheduled.plan.program.sizes, at):
-        if len(cases) == MOST_CASES - 1 or made > MOST_NODES:
-            break
-        try:
-            scheduled = scheduled_at({**at, size: sample})
-            found = seen.get(scheduled.schedule.directives) or Planned(scheduled, loops(scheduled))
-        except CompileError:
-            continue
-        made += 0 if scheduled.schedule.directives in seen else _nodes(found)
-        seen[scheduled.schedule.directives] = found
-        if found is base or any(case.planned is found for case in cases) or not _is_alike(base.lowered, found.lowered):
-            continue
-        case = _limited(base, found, size, sample, at, cycles) if _nodes(found) <= room else None
-        if case is not None:
-            room -= _nodes(found)
-            cases.insert(_place(case, cases, at, cycles), case)
+    cases = _chosen(base, found, _grid(own), cycles)
     if not cases:
         return base.lowered, (), ()
-    samples = ", ".join(f"{name} = {at[name]}" for name in named if name in at)
+    samples = ", ".join(f"{name} = {size}" for name, size in own.items())
     told = (*(case.told for case in cases), SizeCase("all others", f"scheduled for {samples}", _text(base)))
     return _joined(base.lowered, cases, named), told, tuple(case.planned.scheduled for case in cases)
 
@@ -129,53 +159,117 @@ def _nodes(planned: Planned) -> int:
     return sum(1 for _ in walk(*planned.lowered.function.body))
 
 
+def _room(base: Planned) -> int:
+    """Return how many nodes the loops of other cases may have together."""
+    return max(MOST_NODES, _nodes(base))
+
+
 def _text(planned: Planned) -> str:
     return str(planned.scheduled.with_idle(planned.lowered.idle))
 
 
-def _samples(names: Sequence[str], at: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield other samples of each size, the smaller ones of all first: there loops outside of others run less than these are made for."""
-    known = [name for name in names if name in at]
-    if len(known) > MOST_SIZES:
-        return
-    smaller, larger = ((name, at[name] // SMALLER) for name in known), ((name, at[name] * LARGER) for name in known)
-    yield from ((name, sample) for name, sample in (*smaller, *larger) if 2 <= sample <= LARGEST)
+def _others(size: int) -> list[int]:
+    """Return the other samples of a size: those of few are for so many alone, as what is scheduled for the samples at hand is for any."""
+    return [*(Exactly(n) for n in FEW if n == 1 or n < size), *(n for n in (TIMES * max(1, size),) if n <= LARGEST)]
 
 
-def _limited(base: Planned, found: Planned, size: str, sample: int, at: Mapping[str, int], cycles: Cycles) -> _Case | None:
-    """Return a case from its sample on towards the samples at hand as far as it is predicted to gain, None where it gains nothing: below
-    it, one is the size that comes most often, and a case that gains there is for sizes up to its sample if it loses nothing at that. Other
-    sizes are limited to the side of the samples on which it is predicted to be no slower."""
+def _samples(at: Mapping[str, int], differs: Callable[[Mapping[str, int]], bool]) -> Iterator[Mapping[str, int]]:
+    """Yield other samples: of one size, few of each before many, then of two for both of which loops differ from those at hand."""
+    others = {name: _others(size) for name, size in at.items()}
+    every: list[Mapping[str, int]] = [{name: n} for name, samples in others.items() for n in samples]
+    alone = sorted(every, key=lambda sample: FEW.index(n) if isinstance(n := min(sample.values()), Exactly) else len(FEW))
+    yield from alone
+    yield from ({**a, **b} for a, b in combinations(filter(differs, alone), 2) if a.keys() != b.keys())
 
-    def share(**sizes: int) -> float:
-        there = {**at, **sizes}
-        return cycles(found, there) / max(1.0, cycles(base, there))
 
-    below, limit, at_sample = sample < at[size], sample, share(**{size: sample})
-    step = 2 * sample if below else sample // 2
-    if below and GAIN < at_sample <= 1:
-        sample, at_sample = 1, share(**{size: 1})
-    if at_sample > GAIN:
+def _found(
+    base: Planned, at: Mapping[str, int], scheduled_at: Callable[[Mapping[str, int]], Scheduled], loops: Callable[[Scheduled], Lowered]
+) -> list[Planned]:
+    """Return the schedules with their loops that are derived for other samples, and are called as those at hand."""
+    seen = {base.scheduled.schedule.directives: base}
+    changed: list[Mapping[str, int]] = []
+    made, found = 0, list[Planned]()
+    for sample in islice(_samples(at, changed.__contains__), MOST_SAMPLES):
+        if len(found) == MOST_FOUND or made > MOST_LOOKED_AT:
+            break
+        try:
+            scheduled = scheduled_at({**at, **sample})
+            planned = seen.get(scheduled.schedule.directives) or Planned(scheduled, loops(scheduled))
+        except CompileError:
+            continue
+        if planned is not base:
+            changed.append(sample)
+        if scheduled.schedule.directives not in seen:
+            seen[scheduled.schedule.directives] = planned
+            made += _nodes(planned)
+            found += [planned] if _is_alike(base.lowered, planned.lowered) else []
+    return found
+
+
+def _grid(at: Mapping[str, int]) -> _Grid:
+    """Return the points at which loops are compared."""
+    steps = {name: tuple(sorted({1, isqrt(FEW[-1] * size), size, TIMES * size})) for name, size in at.items()}
+    home = tuple(steps[name].index(size) for name, size in at.items())
+    every, corners = ([ends(s) for s in steps.values()] for ends in (lambda s: range(len(s)), lambda s: {0, len(s) - 1}))
+    near = (p for p in product(*every) if sum(a != b for a, b in zip(p, home, strict=True)) <= 2)
+    return _Grid(steps, tuple(dict.fromkeys((*near, *product(*corners)))), home)
+
+
+def _chosen(base: Planned, found: Sequence[Planned], grid: _Grid, cycles: Cycles) -> list[_Case]:
+    """Return the cases that are predicted to gain most, one after the other."""
+    cases: list[_Case] = []
+    room = _room(base)
+
+    def share(planned: Planned, sizes: Mapping[str, int]) -> float:
+        """Return what loops take at sizes of what those take that would run there."""
+        return cycles(planned, sizes) / cycles(next((case.planned for case in cases if case.holds(sizes)), base), sizes)
+
+    while len(cases) < MOST_CASES - 1:
+        rest = [p for p in found if all(case.planned is not p for case in cases) and _nodes(p) <= room]
+        made = [case for case in (_case(p, grid, partial(share, p)) for p in rest) if case is not None]
+        if not made:
+            break
+        cases.insert(0, max(made, key=lambda case: case.gain))
+        room -= _nodes(cases[0].planned)
+    return cases
+
+
+def _case(planned: Planned, grid: _Grid, share: Share) -> _Case | None:
+    """Return a case for the box of sizes around those at which loops gain most, in which they gain most together; None where they gain
+    little at any. At the samples run the loops at hand."""
+    shares = {point: share(grid.sizes(point)) for point in grid.points}
+    best = min((point for point in shares if point != grid.home), key=shares.__getitem__)
+    if shares[best] > GAIN:
         return None
-    while (step < at[size] if below else step > at[size]) and share(**{size: step}) <= GAIN:
-        limit, step = step, 2 * step if below else step // 2
-    limits = [_Limit(size, below, limit)]
-    for name in base.scheduled.plan.program.sizes:
-        if name != size and name in at:
-            smaller, larger = max(1, at[name] // SMALLER), at[name] * LARGER
-            limits += [_Limit(name, False, at[name])] if share(**{size: sample, name: smaller}) > 1 else []
-            limits += [_Limit(name, True, at[name])] if share(**{size: sample, name: larger}) > 1 else []
-    return _Case(tuple(limits), sample, at_sample, found)
+    gains = {point: -inf if point == grid.home else 0.0 if MARGIN < found <= 1 else -log(found) for point, found in shares.items()}
+    box: list[_Side] = [(k, k) for k in best]
+
+    def gained(axis: int, side: _Side) -> tuple[float, int]:
+        """Return what is gained in the box with another side, and how long that is."""
+        sides = [*box[:axis], side, *box[axis + 1 :]]
+        inside = (gain for p, gain in gains.items() if all(lo <= k <= hi for k, (lo, hi) in zip(p, sides, strict=True)))
+        return sum(inside), side[1] - side[0]
+
+    before: list[_Side] = []
+    while box != before:
+        before = [*box]
+        for axis, steps in enumerate(grid.steps.values()):
+            box[axis] = max(product(range(best[axis] + 1), range(best[axis], len(steps))), key=partial(gained, axis))
+    limits = [limit for name, side in zip(grid.steps, box, strict=True) for limit in _limits(grid, name, side, grid.sizes(best), share)]
+    return _Case(tuple(limits), grid.sizes(best), shares[best], gained(0, box[0])[0], planned)
 
 
-def _place(case: _Case, others: Sequence[_Case], at: Mapping[str, int], cycles: Cycles) -> int:
-    """Return where a case stands among others: before the first that is slower at the samples of both, if both are for these."""
-    for k, other in enumerate(others):
-        there = {**at, **{c.limits[0].size: c.sample for c in (other, case)}}
-        are_both_for = all(limit.holds(there) for c in (other, case) for limit in c.limits)
-        if are_both_for and cycles(case.planned, there) < cycles(other.planned, there):
-            return k
-    return len(others)
+def _limits(grid: _Grid, name: str, side: _Side, sizes: Mapping[str, int], share: Share) -> Iterator[_Limit]:
+    """Yield the limits of a size that is in a box from one of its numbers to another: as far towards the next one outside as loops gain,
+    where the other sizes are those at which they gain most."""
+    steps = grid.steps[name]
+    for below, inside, outside in ((False, side[0], side[0] - 1), (True, side[1], side[1] + 1)):
+        if not 0 <= outside < len(steps):
+            continue
+        last, first = steps[inside], steps[outside]
+        while max(last, first) > NEAR * min(last, first) and (middle := isqrt(last * first)) not in (last, first):
+            last, first = (middle, first) if share({**sizes, name: middle}) <= GAIN else (last, middle)
+        yield _Limit(name, below, last)
 
 
 def _is_alike(a: Lowered, b: Lowered) -> bool:

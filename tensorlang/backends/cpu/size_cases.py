@@ -46,7 +46,7 @@ MOST_FOUND = 5
 """Schedules whose loops are looked at."""
 MOST_CASES = 4
 """Cases of a kernel, the one for the samples among them."""
-MOST_LOOKED_AT = 2_000
+MOST_LOOKED_AT = 1_000
 """Nodes of all loops that are looked at but the last: those of larger kernels take too long to make several times."""
 MOST_SIZES = 3
 """Open sizes of a kernel with more nodes than that for which others are looked at."""

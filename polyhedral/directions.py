@@ -88,6 +88,12 @@ class Distances:
         found = (f for f in range(1, MOST_SKEW + 1) if all(_goes_on(left, first, second, f) for left in inner))
         return next(found, None)
 
+    def may_run_in_blocks(self, outer: Sequence[str], loop: str, separate: bool) -> bool:
+        """Tell whether blocks of a loop need nothing of later ones inside the loops `outer`: no distance that these leave points backwards
+        along it. `separate`: as `wavefront` has it."""
+        pairs = [(p, q) for p, q in self.between if p == q or not separate]
+        return not any(self._found(pair, frozenset(outer), loop).backwards for pair in pairs)
+
     def is_wavefront(self, factors: Mapping[str, int]) -> bool:
         """Tell whether every distance points forwards along the sum of all loops, each as many times as `factors` says: what has one sum
         needs nothing of each other."""

@@ -368,6 +368,13 @@ def test_rows_whose_elements_need_those_just_before_run_along_diagonals(near: st
     assert any(d.startswith("skew") for d in directives(program, NARROW))
 
 
+@pytest.mark.parametrize("machine", [WIDE, NARROW])
+def test_rows_that_need_later_ones_do_not_run_some_at_a_time(machine: Machine) -> None:
+    body = "h[i, j] = h[i, j - 1 | 0] - h[i - 1, j | 0] - h[i + 1, j - 2 | 0] + x[i, j]"
+    program = operator("x: i32[M, N]) -> (h: i32[M, N])", body, {"M": 21, "N": 23})
+    assert_same(program, proven(program, derive(program, machine)), {})
+
+
 FIELDS = """
     u[0, i]     = a[i]
     h[0, i]     = 0                                     for i in 0..N-1

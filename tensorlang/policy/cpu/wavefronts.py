@@ -108,11 +108,12 @@ def best_wavefront(
         factor = distances.wavefront(around, full(name, skewed), full(name, along), separate)
         joint = distances.wavefront(around, full(name, skewed), full(name, along), False) if passing else None
         if _are_beside(distances, around, full(name, skewed), full(name, along), separate):
-            found += _forms(d, definition, Wavefront(outer, skewed, along, 0, separate), waiting, local=False)
+            found += _forms(d, definition, Wavefront(outer, skewed, along, 0, separate), waiting, blocks=True, local=False)
         if joint is not None:
             found += _diagonal(d, definition, Wavefront(outer, skewed, along, joint, False, passing=True), waiting)
         if factor is not None:
-            found += _forms(d, definition, Wavefront(outer, skewed, along, factor, separate), waiting, local=local)
+            of, blocks = Wavefront(outer, skewed, along, factor, separate), distances.may_run_in_blocks(around, full(name, along), separate)
+            found += _forms(d, definition, of, waiting, blocks=blocks, local=local)
     best = min(found, key=lambda w: w.cycles, default=None)
     if best is None or best.cycles >= WORTH_SKEWING * serial:
         return None
@@ -146,9 +147,11 @@ def best_shared_wavefront(
         if factor is None:
             continue
         of, forms = Wavefront((), skewed, along, factor, False), list[dict[int, Wavefront]]()
+        blocks = distances.may_run_in_blocks((), full(name, along), False)
         for member in group:
             passing = replace(of, passing=is_passing(d, member, [*group, *sums]))
-            forms.append({w.rows: w for w in _forms(d, member, passing, waiting, group, local=len(local) == len(group))})
+            own = _forms(d, member, passing, waiting, group, blocks=blocks, local=len(local) == len(group))
+            forms.append({w.rows: w for w in own})
         for rows in forms[0]:
             if all(rows in known for known in forms):
                 cycles = max(sum(known[rows].cycles for known in forms), waiting / rows if rows else 0.0)
@@ -169,13 +172,13 @@ def _shared(d: Deriver, definition: Definition, of: Wavefront, distances: Distan
 
 
 def _forms(
-    d: Deriver, definition: Definition, of: Wavefront, waiting: float, group: Sequence[Definition] = (), *, local: bool
+    d: Deriver, definition: Definition, of: Wavefront, waiting: float, group: Sequence[Definition] = (), *, blocks: bool, local: bool
 ) -> Iterator[Wavefront]:
     """Yield the forms of a wavefront. `waiting`: what an element takes that waits for the one before it; `group`: the tensors that run
-    along it, where these are more than one."""
+    along it, where these are more than one; `blocks`: some rows may run before later ones do."""
     sizes = {a: e or OPEN_EXTENT for a, e in extents(definition).items()}
     steps = sizes[of.skewed]
-    if of.skewed == definition.axes[-1]:
+    if blocks and of.skewed == definition.axes[-1]:
         for rows in sorted({min(r, sizes[of.along]) for r in ROWS} - {1}):
             together = cycles_of(d, definition, InnerLoops(rows=((of.along, rows),)), of.skewed)
             longer = (steps + of.factor * (rows - 1)) / steps

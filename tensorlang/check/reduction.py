@@ -40,10 +40,10 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     parts = _binders(ctx, scope, node)
     where, filters = _conditions(ctx, replace(parts.scope, indexing=False), parts.conditions)
     skips: list[Value] = []
-    inside = replace(parts.scope, skips=skips, indexing=False)
+    inside = replace(parts.scope, skips=[], indexing=False)
     for met in parts.conditions:
         inside = under(ctx, inside, met, True)
-    body = ctx.value(inside, node.body)
+    body = ctx.value(replace(inside, skips=skips), node.body)
     for skip in skips:
         where, filters = _add(skip, where, filters, node.span)
     filter_ = None
@@ -280,7 +280,7 @@ def _conditions(ctx: Context, scope: Scope, nodes: tuple[sx.Node, ...]) -> tuple
         value = condition(ctx, replace(scope, skips=skips), node)
         for found in (*skips, value):  # a condition is asked only where all that it reads is there
             where, filters = _add(found, where, filters, node.span)
-        scope = under(ctx, scope, node, True)
+        scope = under(ctx, replace(scope, skips=[]), node, True)
     return where, filters
 
 

@@ -101,8 +101,8 @@ def test_a_recurrence_is_named_by_the_read_that_needs_the_iteration_before() -> 
 
 
 def test_a_recurrence_that_a_directive_made_is_named_as_schedules_name_it() -> None:
-    text = "op counted(x: i32[N]) -> (y: i32[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N\n}\n"
-    found = limits(text + "schedule counted for cpu { scan y.i to 64\n split y.i by 16 -> o, v\n vectorize v }", np.ones(4096, np.int32))
+    text = "fast op counted(x: f32[N]) -> (y: f32[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N\n}\n"
+    found = limits(text + "schedule counted for cpu { scan y.i to 64\n split y.i by 16 -> o, v\n vectorize v }", row(4096))
     assert "y.part.i.in: runs element by element: every iteration needs an element of `y.part` that one before it made" in found
 
 

@@ -49,7 +49,7 @@ def _block(block: Iterable[Stmt], env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class Chain:
     """What a loop carries: buffers of one element in registers, and the names that are bound to what is made of them."""
 
     buffers: frozenset[str]
@@ -73,7 +73,7 @@ class _Chain:
                 return not self.is_late(e)
 
 
-def _chain(loop: For, env: Env) -> _Chain | None:
+def _chain(loop: For, env: Env) -> Chain | None:
     """Return what a loop carries in whole numbers of 32 bits through a minimum or maximum, and through nothing else that lanes do worse;
     None where it is no such loop."""
     body = [s for s in loop.body if isinstance(s, Let | Store)]
@@ -83,7 +83,7 @@ def _chain(loop: For, env: Env) -> _Chain | None:
     own = frozenset(n for n in stored if _is_one(env.buffers[n]))
     if not own or any(n.buffer in stored - own for n in loads(*loop.body)):
         return None
-    chain, extremum = _Chain(own, frozenset()), False
+    chain, extremum = Chain(own, frozenset()), False
     for s in body:
         late = chain.is_late(s.value) or (isinstance(s, Store) and s.buffer in own)
         if late and (dtype_of(s.value, inside) != i32 or not chain.is_in_lanes(s.value)):
@@ -101,7 +101,7 @@ def _is_one(buffer: Buffer) -> bool:
     return buffer.space == "registers" and buffer.dtype == i32 and all(extent == Int(1) for extent in buffer.shape)
 
 
-def _in_lanes(loop: For, chain: _Chain, fresh: Fresh) -> list[Stmt]:
+def _in_lanes(loop: For, chain: Chain, fresh: Fresh) -> list[Stmt]:
     """Return a loop that carries its numbers in lanes, with what stands before and behind it."""
     lane = fresh(f"{loop.var}_lane")
     lanes = {name: fresh(f"{name}_lanes") for name in sorted(chain.buffers)}

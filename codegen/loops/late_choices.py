@@ -20,9 +20,10 @@ much else is computed, nothing waits for them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codegen.dtypes import DType
+from codegen.loops.chain_registers import Chain
 from codegen.loops.nodes import (
     Alloc,
     Binary,
@@ -36,14 +37,13 @@ from codegen.loops.nodes import (
     If,
     Let,
     Load,
-    Name,
     Select,
     Stmt,
     Store,
     Unary,
 )
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import Fresh, Node, fresh_for, loads, map_expr, statements, stores, walk
+from codegen.loops.walk import Fresh, fresh_for, loads, map_expr, statements, stores, walk
 
 MOST_CHOICES = 4
 """Of a loop that become branches: where each may be guessed wrong, some guess is in most iterations."""
@@ -72,41 +72,31 @@ def _block(block: Iterable[Stmt], env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
     return tuple(out)
 
 
-@dataclass(slots=True)
-class _Chain:
-    """What a loop carries in registers, and the names that are bound to what is made of it, as far as statements have been seen."""
-
-    buffers: frozenset[str]
-    names: set[str]
-
-    def is_late(self, part: Node) -> bool:
-        return any((isinstance(n, Load) and n.buffer in self.buffers) or (isinstance(n, Name) and n.name in self.names) for n in walk(part))
-
-    def is_late_choice(self, e: Expr, env: Env) -> bool:
-        return isinstance(e, Select) and self.is_late(e.cond) and dtype_of(e, env).is_float
+def _is_late_choice(e: Expr, chain: Chain, env: Env) -> bool:
+    return isinstance(e, Select) and chain.is_late(e.cond) and dtype_of(e, env).is_float
 
 
 def _loop(loop: For, env: Env, fresh: Fresh) -> For:
     """Return a loop of single statements with branches for the choices that its iterations wait for, if these are few."""
     read = {n.buffer for n in loads(*loop.body)}
     own = frozenset(s.buffer for s in stores(*loop.body) if s.buffer in read and env.buffers[s.buffer].space == "registers")
-    chain, inside, out = _Chain(own, set()), env.with_loop(loop), list[Stmt]()
+    chain, inside, out = Chain(own, frozenset()), env.with_loop(loop), list[Stmt]()
     for s in loop.body:
         assert isinstance(s, Let | Store)
         before, value = _split(s.value, chain, inside, fresh)
         out += (*before, replace(s, value=value))
         if isinstance(s, Let) and chain.is_late(s.value):
-            chain.names.add(s.name)
+            chain = replace(chain, names=chain.names | {s.name})
         inside = inside.after(s)
     branches = sum(isinstance(s, If) for s in statements(*out))
     operations = sum(isinstance(n, Binary | Unary | Compare | Select | Cast | Fma) for n in walk(*loop.body))
     return replace(loop, body=tuple(out)) if 0 < branches <= MOST_CHOICES and operations <= MOST_OPERATIONS else loop
 
 
-def _split(e: Expr, chain: _Chain, env: Env, fresh: Fresh) -> tuple[list[Stmt], Expr]:
+def _split(e: Expr, chain: Chain, env: Env, fresh: Fresh) -> tuple[list[Stmt], Expr]:
     """Return the branches that come before an expression, and what it is behind them."""
     if isinstance(e, Select):
-        if not chain.is_late_choice(e, env):
+        if not _is_late_choice(e, chain, env):
             return [], e
         dtype, side = dtype_of(e, env), fresh("side")
         then, orelse = (_side(x, side, chain, env, fresh) for x in (e.then, e.orelse))
@@ -125,7 +115,7 @@ def _split(e: Expr, chain: _Chain, env: Env, fresh: Fresh) -> tuple[list[Stmt], 
     return before, map_expr(e, lambda index: index, part)
 
 
-def _side(e: Expr, into: str, chain: _Chain, env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
+def _side(e: Expr, into: str, chain: Chain, env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
     before, value = _split(e, chain, env, fresh)
     return (*before, Store(into, (), value))
 

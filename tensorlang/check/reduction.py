@@ -38,11 +38,8 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     """Return the value of `R[acc](binders) body`: one component, several, or what the reducer yields."""
     reducer = ctx.module.reducers[node.reducer]
     parts = _binders(ctx, scope, node)
-    where, filters = _conditions(ctx, replace(parts.scope, indexing=False), parts.conditions)
+    inside, where, filters = _conditions(ctx, replace(parts.scope, indexing=False), parts.conditions)
     skips: list[Value] = []
-    inside = replace(parts.scope, skips=[], indexing=False)
-    for met in parts.conditions:
-        inside = under(ctx, inside, met, True)
     body = ctx.value(replace(inside, skips=skips), node.body)
     for skip in skips:
         where, filters = _add(skip, where, filters, node.span)
@@ -272,7 +269,9 @@ def _position(binders: tuple[ir.Binder, ...], span: Span) -> Value:
     return out
 
 
-def _conditions(ctx: Context, scope: Scope, nodes: tuple[sx.Node, ...]) -> tuple[px.Cond, list[ir.Expr]]:
+def _conditions(ctx: Context, scope: Scope, nodes: tuple[sx.Node, ...]) -> tuple[Scope, px.Cond, list[ir.Expr]]:
+    """Return the scope in which conditions hold, each of which is asked where those before it do, and what they say of indices and of
+    data."""
     where: px.Cond = px.TRUE
     filters: list[ir.Expr] = []
     for node in nodes:
@@ -281,7 +280,7 @@ def _conditions(ctx: Context, scope: Scope, nodes: tuple[sx.Node, ...]) -> tuple
         for found in (*skips, value):  # a condition is asked only where all that it reads is there
             where, filters = _add(found, where, filters, node.span)
         scope = under(ctx, replace(scope, skips=[]), node, True)
-    return where, filters
+    return scope, where, filters
 
 
 def condition(ctx: Context, scope: Scope, node: sx.Node) -> Value:

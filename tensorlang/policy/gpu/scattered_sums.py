@@ -14,7 +14,7 @@ from math import prod
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver, reads_itself
 from tensorlang.policy.gpu.access import ENOUGH
-from tensorlang.policy.gpu.recurrence_cost import ELEMENT, LAUNCHED
+from tensorlang.policy.gpu.recurrence_cost import ELEMENT, LAUNCHED, points_of
 from tensorlang.policy.groups import recurs
 from tensorlang.policy.scatters import named_axes
 from tensorlang.schedule.shape import extents
@@ -67,12 +67,7 @@ def scattered_sum(d: Deriver, definition: Definition, reduce: Reduce) -> Scatter
     free = tuple(sorted((a for a in definition.axes if a not in found[0]), key=lambda a: order.index(a) if a in order else -1))
     binders = tuple(b.name for b in reduce.binders)
     lengths = tuple(sizes[b] or 1 for b in binders)
-    return ScatteredSum(found[0], free, binders, _points(definition, found[0]), _points(definition, free), prod(lengths), lengths)
-
-
-def _points(definition: Definition, axes: tuple[str, ...]) -> int:
-    sizes = extents(definition)
-    return prod(sizes[a] or 1 for a in axes)
+    return ScatteredSum(found[0], free, binders, points_of(definition, found[0]), points_of(definition, free), prod(lengths), lengths)
 
 
 def scattered_alone(d: Deriver, definition: Definition) -> ScatteredSum | None:

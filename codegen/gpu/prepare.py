@@ -15,7 +15,7 @@ from codegen.gpu.launches import gather_launches, is_small, is_steps, map_blocks
 from codegen.gpu.private import place_buffers
 from codegen.gpu.reduce import pad_to_powers_of_two, trees
 from codegen.loops.indices import Range
-from codegen.loops.nodes import Alloc, For, Function, If, Int, Stmt
+from codegen.loops.nodes import Alloc, For, Function, If, Stmt
 from codegen.loops.simplify import simplify
 from codegen.loops.walk import free_vars, fresh_for, walk
 
@@ -75,7 +75,7 @@ def _ranges(function: Function) -> dict[str, Range]:
     for n in walk(*function.body):
         if not isinstance(n, For):
             continue
-        low, high = (n.lo.value, n.hi.value - 1) if isinstance(n.lo, Int) and isinstance(n.hi, Int) else (None, None)
+        low, high = (n.values.start, n.values.stop - 1) if n.values is not None else (None, None)
         before = found.get(n.var, (low, high))
         found[n.var] = (_both(min, low, before[0]), _both(max, high, before[1]))
     return found

@@ -201,7 +201,7 @@ def _is_computed_as_stored(dtype: DType) -> bool:
 
 def _most(inner: For) -> int:
     """Return how many iterations a loop has at most, which is written out or is lanes; 0 where that is not known."""
-    return inner.hi.value if isinstance(inner.hi, Int) else inner.extent or 0
+    return inner.extent or 0 if inner.values is None else len(inner.values)
 
 
 def _is_same_throughout(end: Index, loop: For) -> bool:

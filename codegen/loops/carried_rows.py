@@ -186,7 +186,7 @@ def _elements(place: Sequence[Index], path: Sequence[For]) -> list[tuple[int, ..
     """Return the elements that loops go over which are written out or are lanes, in steps of one length; None among them where there may be
     others."""
     loops = [f for f in path if f.var in free_vars(*place)]
-    ranges = [range(f.lo.value, f.hi.value) for f in loops if isinstance(f.lo, Int) and isinstance(f.hi, Int)]
+    ranges = [f.values for f in loops if f.values is not None]
     constant = len(ranges) == len(loops) and all(f.kind in ("unroll", "vector") and not f.notes for f in loops)
     lanes = {f.var for f in path if f.kind == "vector"}
     if not constant or prod(map(len, ranges)) > MOST_ELEMENTS or not has_one_distance(place, {f.var for f in loops}, lanes):

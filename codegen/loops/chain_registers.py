@@ -14,11 +14,12 @@ compilers make branches of, besides. Only loops of single statements change, of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import i32
-from codegen.loops.nodes import Alloc, Binary, Buffer, Expr, For, Function, If, Index, Int, Let, Load, Name, Stmt, Store, Unary, Var
+from codegen.loops.nodes import Alloc, Binary, Buffer, Expr, For, Function, Index, Int, Let, Load, Name, Stmt, Store, Unary, Var
+from codegen.loops.replace_loops import replace_loops
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import Fresh, Node, children, fresh_for, loads, map_expr, stores, walk
 
@@ -29,23 +30,13 @@ _OPERATIONS = ("+", "-", "min", "max", "bitand", "bitor", "bitxor")
 
 def chains_in_vectors(function: Function) -> Function:
     """Return `function` with whole numbers of 32 bits that serial loops carry, through minima and maxima, in lanes."""
-    return replace(function, body=_block(function.body, Env.of(function), fresh_for(function)))
+    fresh = fresh_for(function)
 
+    def replaced(loop: For, env: Env) -> Sequence[Stmt]:
+        chain = _chain(loop, env) if loop.kind == "serial" else None
+        return _in_lanes(loop, chain, fresh) if chain is not None else ()
 
-def _block(block: Iterable[Stmt], env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for s in block:
-        match s:
-            case For():
-                inside = replace(s, body=_block(s.body, env.with_loop(s), fresh))
-                chain = _chain(inside, env) if s.kind == "serial" else None
-                out += _in_lanes(inside, chain, fresh) if chain is not None else [inside]
-            case If():
-                out.append(replace(s, then=_block(s.then, env, fresh), orelse=_block(s.orelse, env, fresh)))
-            case _:
-                out.append(s)
-        env = env.after(s)
-    return tuple(out)
+    return replace_loops(function, replaced)
 
 
 @dataclass(frozen=True, slots=True)

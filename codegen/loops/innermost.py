@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from codegen.loops.evaluate import evaluated
-from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Int, Stmt
+from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Stmt
 from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.walk import free_vars
 
@@ -59,8 +59,8 @@ def trips(loop: For, sizes: Mapping[str, int]) -> int:
 def _values(loop: For, ranges: _Ranges) -> range:
     if runs_at_most_once(loop):
         return range(1)
-    if isinstance(loop.lo, Int) and isinstance(loop.hi, Int):
-        return range(loop.lo.value, loop.hi.value)
+    if loop.values is not None:
+        return loop.values
     middle = {name: values[len(values) // 2] for name, values in ranges.items() if values}
     lo, hi = evaluated(loop.lo, middle), evaluated(loop.hi, middle)
     return range(loop.extent or 1) if lo is None or hi is None else range(lo, hi)

@@ -84,8 +84,7 @@ def _block(body: Iterable[Stmt], known: _Known) -> tuple[Stmt, ...]:
 
 def _before(loop: For, known: _Known) -> tuple[Stmt, ...]:
     """Return a loop behind what is computed before it."""
-    several = isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.hi.value - loop.lo.value > 1
-    if loop.kind != "serial" or not several or any(isinstance(s, Require) for s in statements(*loop.body)):
+    if loop.kind != "serial" or len(loop.values or ()) < 2 or any(isinstance(s, Require) for s in statements(*loop.body)):
         return (loop,)
     kept = _Kept(loop, known, frozenset(binders(*loop.body)), frozenset(s.buffer for s in stores(*loop.body)))
     inside = tuple(kept.statement(s, ()) for s in loop.body)
@@ -166,8 +165,8 @@ def _most(loops: Iterable[For]) -> int:
 
 
 def _extent(loop: For) -> int:
-    assert isinstance(loop.hi, Int)
-    return loop.hi.value
+    assert loop.values is not None and loop.values.start == 0
+    return len(loop.values)
 
 
 def _count(loops: Iterable[For]) -> int:

@@ -15,7 +15,7 @@ stored, in lanes too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from codegen.dtypes import DType, i64
@@ -42,29 +42,21 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
+from codegen.loops.replace_loops import replace_loops
 from codegen.loops.verify import Env
 from codegen.loops.walk import Fresh, free_vars, fresh_for, loads, substitute, walk
 
 
 def lanes_by_distance(function: Function, lanes: Callable[[DType], int]) -> Function:
     """Return `function` with such loops in lanes, as many as a register has of a type."""
-    return replace(function, body=_block(function.body, Env.of(function), lanes, fresh_for(function)))
+    fresh = fresh_for(function)
 
+    def replaced(loop: For, env: Env) -> Sequence[Stmt]:
+        width = lanes(env.buffers[loop.body[0].buffer].dtype) if isinstance(loop.body[0], Store) else 1
+        apart = _distances(loop) if width > 1 else ()
+        return (_in_lanes(loop, apart, width, fresh),) if apart else ()
 
-def _block(block: Iterable[Stmt], env: Env, lanes: Callable[[DType], int], fresh: Fresh) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for s in block:
-        match s:
-            case For():
-                width = lanes(env.buffers[s.body[0].buffer].dtype) if isinstance(s.body[0], Store) else 1
-                apart = _distances(s) if width > 1 else ()
-                out.append(_in_lanes(s, apart, width, fresh) if apart else replace(s, body=_block(s.body, env.with_loop(s), lanes, fresh)))
-            case If(cond, then, orelse):
-                out.append(If(cond, _block(then, env, lanes, fresh), _block(orelse, env, lanes, fresh)))
-            case _:
-                out.append(s)
-        env = env.after(s)
-    return tuple(out)
+    return replace_loops(function, replaced)
 
 
 def _distances(loop: For) -> tuple[Index, ...]:

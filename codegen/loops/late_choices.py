@@ -19,7 +19,7 @@ much else is computed, nothing waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from codegen.dtypes import DType
@@ -42,6 +42,7 @@ from codegen.loops.nodes import (
     Store,
     Unary,
 )
+from codegen.loops.replace_loops import replace_loops
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import Fresh, fresh_for, loads, map_expr, statements, stores, walk
 
@@ -53,23 +54,13 @@ MOST_OPERATIONS = 40
 
 def with_late_choices(function: Function) -> Function:
     """Return `function` with branches in place of choices that iterations of its serial loops wait for."""
-    return replace(function, body=_block(function.body, Env.of(function), fresh_for(function)))
+    fresh = fresh_for(function)
 
+    def replaced(loop: For, env: Env) -> Sequence[Stmt]:
+        plain = loop.kind == "serial" and all(isinstance(s, Let | Store) for s in loop.body)
+        return (_loop(loop, env, fresh),) if plain else ()
 
-def _block(block: Iterable[Stmt], env: Env, fresh: Fresh) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for s in block:
-        match s:
-            case For(kind="serial") if all(isinstance(inner, Let | Store) for inner in s.body):
-                out.append(_loop(s, env, fresh))
-            case For(kind="serial" | "parallel"):
-                out.append(replace(s, body=_block(s.body, env.with_loop(s), fresh)))
-            case If():
-                out.append(replace(s, then=_block(s.then, env, fresh), orelse=_block(s.orelse, env, fresh)))
-            case _:
-                out.append(s)
-        env = env.after(s)
-    return tuple(out)
+    return replace_loops(function, replaced)
 
 
 def _is_late_choice(e: Expr, chain: Chain, env: Env) -> bool:

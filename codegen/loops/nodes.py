@@ -309,6 +309,11 @@ class For:
     extent: int | None = None
     notes: tuple[Note, ...] = ()
 
+    @property
+    def values(self) -> range | None:
+        """The values that `var` takes, where numbers say so."""
+        return range(self.lo.value, self.hi.value) if isinstance(self.lo, Int) and isinstance(self.hi, Int) else None
+
     def note(self, kind: type[N]) -> N | None:
         """Return the note of this kind, if there is one."""
         return note_of(self.notes, kind)

@@ -15,7 +15,7 @@ A recurrence of which only the last step is read is such a loop. Its length is k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from codegen.dtypes import DType, f32, f64, i32, i64
@@ -30,7 +30,6 @@ from codegen.loops.nodes import (
     Expr,
     For,
     Function,
-    If,
     Index,
     Int,
     Load,
@@ -40,6 +39,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
+from codegen.loops.replace_loops import replace_loops
 from codegen.loops.verify import Env
 from codegen.loops.walk import Fresh, free_vars, fresh_for, loads, substitute, walk
 
@@ -51,22 +51,13 @@ LEAST = 2
 
 def with_partial_results(function: Function, lanes: Callable[[DType], int]) -> Function:
     """Return `function` with loops that collect one result collecting several, in as many lanes as a register has of a type."""
-    return replace(function, body=_block(function.body, Env.of(function), lanes, fresh_for(function)))
+    fresh = fresh_for(function)
 
+    def replaced(loop: For, env: Env) -> Sequence[Stmt]:
+        collected = _collected(loop, env)
+        return _in_lanes(loop, *collected, lanes, fresh) if collected is not None else ()
 
-def _block(block: Iterable[Stmt], env: Env, lanes: Callable[[DType], int], fresh: Fresh) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for s in block:
-        match s:
-            case For(kind="serial" | "parallel" | "unroll"):
-                collected = _collected(s, env)
-                out += _in_lanes(s, *collected, lanes, fresh) if collected else [replace(s, body=_block(s.body, env, lanes, fresh))]
-            case If():
-                out.append(replace(s, then=_block(s.then, env, lanes, fresh), orelse=_block(s.orelse, env, lanes, fresh)))
-            case _:
-                out.append(s)
-        env = env.after(s)
-    return tuple(out)
+    return replace_loops(function, replaced)
 
 
 def _collected(loop: For, env: Env) -> tuple[Store, Expr, DType] | None:
@@ -101,7 +92,7 @@ def _in_lanes(loop: For, store: Store, term: Expr, dtype: DType, lanes: Callable
     assert isinstance(store.value, Binary)
     op, width, here = store.value.op, lanes(dtype), Load(store.buffer, store.index)
     together = VECTORS * width
-    if not isinstance(loop.lo, Int) or not isinstance(loop.hi, Int) or loop.hi.value - loop.lo.value < LEAST * together or width < 2:
+    if loop.values is None or len(loop.values) < LEAST * together or width < 2:
         return (loop,)
     partial, outer, vector, lane = (fresh(f"{loop.var}_{end}") for end in ("partial", "o", "u", "v"))
 
@@ -119,10 +110,9 @@ def _in_lanes(loop: For, store: Store, term: Expr, dtype: DType, lanes: Callable
         place = Add(Add(Mul(Int(width), at), Var(lane)), Int(first))
         return substitute(term, {loop.var: simplify_index(place, {})})
 
-    low = loop.lo.value
-    turns = (loop.hi.value - low) // together
+    low, turns = loop.values.start, len(loop.values) // together
     first = low + turns * together
-    vectors_left = (loop.hi.value - first) // width
+    vectors_left = (loop.values.stop - first) // width
     rest = replace(loop, lo=Int(first + vectors_left * width))
     start = Const(0, dtype) if op == "+" else here
     all_at_once = vectors(lambda u: collect(u, term_at(low, Add(Mul(Int(VECTORS), Var(outer)), u))))

@@ -232,12 +232,12 @@ class _Sums:
 
 def _sum(loop: For, env: Env) -> _Sum | None:
     """Return the sums that a loop collects in registers in any order, if it does nothing else, and all of their elements are others."""
-    if loop.notes or not isinstance(loop.lo, Int) or not isinstance(loop.hi, Int) or loop.hi.value - loop.lo.value < PARTS[0]:
+    if loop.notes or loop.values is None or len(loop.values) < PARTS[0]:
         return None
     inside: list[For] = []
     body = loop.body
     while len(body) == 1 and isinstance(s := body[0], For):
-        if s.kind not in ("unroll", "vector") or s.notes or not isinstance(s.lo, Int) or not isinstance(s.hi, Int):
+        if s.kind not in ("unroll", "vector") or s.notes or s.values is None:
             return None
         inside.append(s)
         body = s.body
@@ -289,9 +289,7 @@ def _first(loop: For) -> int:
 
 def _trips(loop: For) -> float:
     """Return how often a loop runs, as far as that is known: many times."""
-    if isinstance(loop.lo, Int) and isinstance(loop.hi, Int):
-        return float(loop.hi.value - loop.lo.value)
-    return float(IN_FLIGHT)
+    return float(IN_FLIGHT if loop.values is None else len(loop.values))
 
 
 def _late(loop: For) -> frozenset[str]:

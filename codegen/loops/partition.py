@@ -529,7 +529,7 @@ def _hands_elements_on(loop: For) -> bool:
     """Tell whether iterations of a loop around short sums read what others store, which ranges of them keep in registers
     (`codegen.loops.carried`)."""
     inner = [n for n in statements(*loop.body) if isinstance(n, For) and n.kind != "vector"]
-    short = all(isinstance(n.lo, Int) and isinstance(n.hi, Int) and n.hi.value - n.lo.value <= MOST_TERMS for n in inner)
+    short = all(n.values is not None and len(n.values) <= MOST_TERMS for n in inner)
     algebra = Algebra.of({})
     sides = {(s.buffer, k, algebra.poly(i)) for s in stores(*loop.body) for k, i in enumerate(s.index) if loop.var in free_vars(i)}
     stored = {(buffer, k) for buffer, k, _ in sides}

@@ -20,7 +20,7 @@ The terms read neighbours, or one element for all, and may be made of other runn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, bool_
@@ -34,7 +34,6 @@ from codegen.loops.nodes import (
     FloorDiv,
     For,
     Function,
-    If,
     Index,
     Int,
     Let,
@@ -49,6 +48,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.partial_results import is_near
+from codegen.loops.replace_loops import replace_loops
 from codegen.loops.running_results import OPERATIONS, neutral_of, running_results
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import Fresh, free_vars, fresh_for, loads, map_expr, substitute
@@ -63,23 +63,13 @@ LEAST_VECTORS = 2
 
 def with_running_lanes(function: Function, lanes: Callable[[DType], int]) -> Function:
     """Return `function` with such loops in lanes, as many as a register has of the widest type among what they read and store."""
-    return replace(function, body=_block(function.body, Env.of(function), lanes, fresh_for(function)))
+    fresh = fresh_for(function)
 
+    def replaced(loop: For, env: Env) -> Sequence[Stmt]:
+        body = _with_names(loop, env, fresh)
+        return _in_lanes(replace(loop, body=body), env, lanes, fresh) if body is not None else ()
 
-def _block(block: Iterable[Stmt], env: Env, lanes: Callable[[DType], int], fresh: Fresh) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for s in block:
-        match s:
-            case For(kind="serial" | "parallel" | "unroll"):
-                body = _with_names(s, env, fresh)
-                in_lanes = () if body is None else _in_lanes(replace(s, body=body), env, lanes, fresh)
-                out += in_lanes or [replace(s, body=_block(s.body, env.with_loop(s), lanes, fresh))]
-            case If():
-                out.append(replace(s, then=_block(s.then, env, lanes, fresh), orelse=_block(s.orelse, env, lanes, fresh)))
-            case _:
-                out.append(s)
-        env = env.after(s)
-    return tuple(out)
+    return replace_loops(function, replaced)
 
 
 def _with_names(loop: For, env: Env, fresh: Fresh) -> tuple[Stmt, ...] | None:
@@ -230,7 +220,7 @@ def _in_lanes(loop: For, env: Env, lanes: Callable[[DType], int], fresh: Fresh) 
     if len(written) != sum(isinstance(s, Store) for s in loop.body):
         return []
     algebra, lane, outer = Algebra.of({}), fresh(f"{loop.var}_v"), fresh(f"{loop.var}_o")
-    if isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.hi.value - loop.lo.value < LEAST_VECTORS * width:
+    if loop.values is not None and len(loop.values) < LEAST_VECTORS * width:
         return []
     count = algebra.simplify(Max(Int(0), FloorDiv(Add(loop.hi, Mul(Int(-1), loop.lo)), Int(width))))
     at = algebra.simplify(Add(Add(loop.lo, Mul(Int(width), Var(outer))), Var(lane)))

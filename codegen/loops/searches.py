@@ -124,7 +124,7 @@ class _Search:
 
 def _search(loop: For, before: Sequence[Stmt], after: Sequence[Stmt], algebra: Algebra) -> _Search | None:
     """Return what a loop looks for, if it may end where that is found."""
-    if isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.hi.value - loop.lo.value < LEAST:
+    if loop.values is not None and len(loop.values) < LEAST:
         return None
     own = {s.buffer.name for s in statements(*loop.body) if isinstance(s, Alloc)}
     outer = [s for s in stores(*loop.body) if s.buffer not in own]

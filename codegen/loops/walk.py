@@ -343,7 +343,7 @@ def _pruned(s: Stmt, is_gone: Callable[[Stmt], bool]) -> tuple[Stmt, ...]:
 
 def runs_at_least_once(loop: For) -> bool:
     """Tell whether `loop` has an iteration, as far as its bounds are numbers."""
-    return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value
+    return bool(loop.values)
 
 
 def conjuncts(cond: Expr) -> Iterator[Expr]:

@@ -29,7 +29,6 @@ from codegen.loops.nodes import (
     For,
     Function,
     If,
-    Int,
     Let,
     Load,
     Name,
@@ -68,9 +67,9 @@ def _stmt(s: Stmt, sizes: Mapping[str, int], *, within: bool) -> Stmt:
     made = map_stmt(s, lambda index: index, lambda expr: expr, lambda inner: _stmt(inner, sizes, within=repeated))
     if not isinstance(made, For) or not within or made.kind != "serial" or made.notes:
         return made
-    if not isinstance(made.lo, Int) or not isinstance(made.hi, Int):
+    if made.values is None:
         return made
-    extent, copies = made.hi.value - made.lo.value, _copies(made.body, sizes, around=_is_asked(made))
+    extent, copies = len(made.values), _copies(made.body, sizes, around=_is_asked(made))
     if copies is None or not 1 < extent <= MOST_TERMS or extent * copies > MOST_COPIES:
         return made
     return replace(made, kind="unroll", extent=extent)

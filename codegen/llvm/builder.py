@@ -133,6 +133,10 @@ class Builder:
         self.regions[at].memo[text] = name
         return name
 
+    def remembered(self, key: str) -> str | None:
+        """Return what is remembered under a key, in the regions around."""
+        return next((region.memo[key] for region in self.regions if key in region.memo), None)
+
     def held(self, buffer: int, *elements: Held) -> str | None:
         """Return the register that holds the first of some elements that any does, in the regions around."""
         known = [region.held[buffer] for region in self.regions if buffer in region.held]

@@ -17,7 +17,7 @@ nothing that the second rounding needs (Boldo and Melquiond 2008).
 from __future__ import annotations
 
 from codegen.dtypes import FORMATS, DType, bf16, bool_, f32, f64, i32, largest
-from codegen.llvm.arithmetic import constant, extremum, intrinsic, suffix, wrapped
+from codegen.llvm.arithmetic import byte_text, constant, extremum, intrinsic, suffix, wrapped
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import Literal, Value, bits_of, integer_range, literal, of_lanes, scalar_type
 
@@ -323,3 +323,24 @@ def _int_op(b: Builder, op: str, text: str, number: int, like: Value) -> str:
 
 def _float_of(b: Builder, bits: str, like: Value) -> Value:
     return Value(f32, b.pure(f"bitcast {_type(i32, like)} {bits} to {_type(f32, like)}"), like.lanes)
+
+
+def from_memory(b: Builder, dtype: DType, text: str, lanes: int) -> Value:
+    """Return what was loaded as a value, one or one per lane: truth values and numbers of less than eight bits lie in bytes."""
+    if dtype == bool_:
+        zero = "zeroinitializer" if lanes else "0"
+        text = b.pure(f"icmp ne {of_lanes('i8', lanes)} {text}, {zero}")
+    elif dtype.is_integer and dtype.bits < 8:
+        vector, above = of_lanes("i8", lanes), byte_text(8 - dtype.bits, lanes)
+        high = b.pure(f"shl {vector} {text}, {above}")
+        text = b.pure(f"{'ashr' if dtype.kind == 'int' else 'lshr'} {vector} {high}, {above}")
+    return Value(dtype, text, lanes)
+
+
+def to_memory(b: Builder, value: Value) -> str:
+    """Return a value as it lies in memory."""
+    if value.dtype.is_integer and value.dtype.bits < 8:
+        return b.pure(f"and {value.typed}, {byte_text((1 << value.dtype.bits) - 1, value.lanes)}")
+    if value.dtype != bool_:
+        return value.text
+    return b.pure(f"zext {value.typed} to {of_lanes('i8', value.lanes)}")

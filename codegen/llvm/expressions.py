@@ -14,15 +14,16 @@ from typing import NamedTuple, assert_never
 
 from codegen.dtypes import DTYPES, DType, bf16, bool_, f32, holds, i32, i64, u64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
+from codegen.llvm.addresses import has_rows, lane_stride, vector_index
 from codegen.llvm.builder import Builder
 from codegen.llvm.choices import simplified
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.interleave import MOST_ELEMENTS
 from codegen.llvm.masks import clamped, common, first_lanes, known_lanes, lanes_before, positive
-from codegen.llvm.memory import vector_index
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
+from codegen.llvm.tables import table_size
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
 from codegen.loops.evaluate import evaluate
 from codegen.loops.nodes import (
@@ -195,7 +196,7 @@ def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope,
     if isinstance(storage, Tiles):
         raise EmitError(f"`{storage.buffer.name}` is in tiles, which only products of tiles and whole copies touch")
     places = tuple(poly(state, i, scope) for i in index)
-    if state.record is not None and not memory.table_size(state.builder, storage, places, scope):
+    if state.record is not None and not table_size(state.builder, storage, places, scope):
         apart = memory.lane_reads(state.builder, storage.dtype, storage.place(places), scope)
         if apart is not None:
             state.record.reads[Load(storage.buffer.name, index)] = apart
@@ -234,7 +235,7 @@ def _where_read(state: State, e: Load, scope: Scope) -> Scope:
         if not b.facts.at_least(place, 0) or not b.facts.at_least(poly(state, extent, scope) - place, 1):
             return scope
     anywhere = replace(scope, mask=least, guard=None, vector_guard=None)
-    distance = memory.lane_stride(address(state, storage, e.index, scope), lanes, b)
+    distance = lane_stride(address(state, storage, e.index, scope), lanes, b)
     is_near = distance is not None and abs(distance) <= MOST_ELEMENTS
     return anywhere if is_near or _picked(state, e, anywhere) is not None else scope
 
@@ -257,7 +258,7 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
     if not memory.takes_first_lanes(scope) or scope.vector_guard is not None or (scope.mask is None and scope.guard is not None):
         return None
     corner = address(state, storage, e.index, scope) - number(copies.step)
-    if not memory.has_rows(corner, lanes, state.builder):
+    if not has_rows(corner, lanes, state.builder):
         return None
     first = scope.vars[copies.var] - number(copies.step)
 
@@ -332,7 +333,7 @@ def row_major(shape: tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 def _index_value(state: State, p: Poly, scope: Scope) -> Value:
     b = state.builder
-    if scope.lanes is not None and memory.lane_stride(p, scope.lanes, b) != 0:
+    if scope.lanes is not None and lane_stride(p, scope.lanes, b) != 0:
         return Value(i64, vector_index(b, p, scope.lanes), scope.lanes.count)
     constant = p.constant
     return literal(constant, i64) if constant is not None else Value(i64, b.index(p, wraps=True))
@@ -471,7 +472,7 @@ def _is_positive(state: State, p: Poly, scope: Scope) -> Value:
         return literal(True, bool_)
     if b.facts.at_most(p, 0):
         return literal(False, bool_)
-    stride = memory.lane_stride(p, scope.lanes, b)
+    stride = lane_stride(p, scope.lanes, b)
     if stride == 0 or scope.lanes is None:
         return Value(bool_, positive(b, p))
     if stride not in (1, -1):
@@ -491,7 +492,7 @@ def _compare_with_data(state: State, op: CompareOp, index: Poly, data: Value, sc
     """Return whether `index op data`. Where the lanes of an index are compared with a number that all of them share, a number of the first
     or of the last lanes is what comes out, whatever the data are: the difference is saturated."""
     b, lanes = state.builder, scope.lanes
-    if lanes is None or data.lanes or data.dtype != i64 or memory.lane_stride(index, lanes, b) != 1:
+    if lanes is None or data.lanes or data.dtype != i64 or lane_stride(index, lanes, b) != 1:
         return arithmetic.compare(b, op, _index_value(state, index, scope), data)
     first = index - atom_poly(lanes.atom)
     fn = b.declare("llvm.ssub.sat.i64", "i64 @(i64, i64)")
@@ -570,7 +571,7 @@ def _compare_moved(state: State, op: CompareOp, moved: Moved, limit: Value, scop
     """Return whether `moved op limit`: for a number that all lanes of an index share, what the index is compared with is that much less, or
     more."""
     b, lanes = state.builder, scope.lanes
-    if lanes is None or moved.by.lanes or limit.lanes or memory.lane_stride(moved.at, lanes, b) != 1:
+    if lanes is None or moved.by.lanes or limit.lanes or lane_stride(moved.at, lanes, b) != 1:
         sum_ = arithmetic.binary(b, moved.sign, *same_lanes(b, _index_value(state, moved.at, scope), moved.by))
         return arithmetic.compare(b, op, sum_, limit)
     fn = b.declare(f"llvm.s{'sub' if moved.sign == '+' else 'add'}.sat.i64", "i64 @(i64, i64)")
@@ -782,4 +783,4 @@ def _atom(
 
 
 def _varies(state: State, p: Poly, scope: Scope) -> bool:
-    return scope.lanes is not None and memory.lane_stride(p, scope.lanes, state.builder) != 0
+    return scope.lanes is not None and lane_stride(p, scope.lanes, state.builder) != 0

@@ -30,11 +30,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
+from codegen.llvm.addresses import lane_stride
 from codegen.llvm.arithmetic import byte_text, unary
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
 from codegen.llvm.masks import held
-from codegen.llvm.memory import lane_stride
 from codegen.llvm.register_transpose import joined
 from codegen.llvm.state import EmitError, Lanes, Registers, Scope, State, splat
 from codegen.llvm.values import Value, of_lanes, scalar_type

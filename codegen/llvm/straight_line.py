@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from codegen.dtypes import bool_, f32, f64, i64, limits
 from codegen.llvm import arithmetic, convert, memory, registers
+from codegen.llvm.addresses import lane_stride
 from codegen.llvm.expressions import address, any_lane, poly, read, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.frame import Emitter
@@ -133,7 +134,7 @@ def store(e: Emitter, stmt: Store, scope: Scope) -> None:
     storage = scope.buffers[stmt.buffer]
     where = address(e.state, storage, stmt.index, scope)
     private = isinstance(storage, Registers) and storage.private_lanes
-    if scope.lanes is not None and not private and memory.lane_stride(where, scope.lanes, e.b) == 0:
+    if scope.lanes is not None and not private and lane_stride(where, scope.lanes, e.b) == 0:
         result = _reduced(e, stmt, storage, scope)
     else:
         result = value(e.state, stmt.value, scope)
@@ -189,7 +190,7 @@ def _place(e: Emitter, op: str, term: Expr, scope: Scope) -> Value | None:
         return None
     dtype = term.dtype if isinstance(term, Cast) else i64
     at = poly(e.state, index, scope)
-    step, parts = memory.lane_stride(at, lanes, b), at.split(lanes.atom)
+    step, parts = lane_stride(at, lanes, b), at.split(lanes.atom)
     if step is None or step <= 0 or parts is None or any(isinstance(n, ValueIndex) for n in walk(index)):
         return None
     least, greatest = limits(dtype)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import prod
 
 from codegen.dtypes import DType
-from codegen.llvm import memory
+from codegen.llvm.addresses import pointer_to
 from codegen.llvm.expressions import address
 from codegen.llvm.facts import Poly
 from codegen.llvm.frame import Emitter
@@ -165,7 +165,7 @@ def _write(e: Emitter, what: str, register: int, pointer: str, stride: str) -> N
 def _place(e: Emitter, storage: Memory, load: Load, loops: tuple[str, str], scope: Scope) -> tuple[str, str]:
     """Return where the first row of a tile is, and how many bytes lie between rows."""
     first, second = (address(e.state, storage, load.index, _at(scope, {loops[0]: row, loops[1]: 0})) for row in (0, 1))
-    return memory.pointer_to(e.b, storage, first), e.b.index((second - first).scaled(storage.dtype.size_bytes))
+    return pointer_to(e.b, storage, first), e.b.index((second - first).scaled(storage.dtype.size_bytes))
 
 
 def _at(scope: Scope, values: dict[str, int]) -> Scope:

@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "llvm-table-of-one-lane",
-        "codegen/llvm/memory.py",
+        "codegen/llvm/tables.py",
         "by_data = varies[-1:] == [True] and not any(varies[:-1])",
         "by_data = varies[-1:] == [True]",
         "all lanes pick from the row of the first",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "llvm-alignment",
-        "codegen/llvm/memory.py",
+        "codegen/llvm/addresses.py",
         "factor = gcd(memory.buffer.align, poly.multiple_of() * memory.dtype.size_bytes)",
         "factor = memory.buffer.align",
         "vectors count as aligned wherever they begin",

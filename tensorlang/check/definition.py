@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, product
+from typing import NamedTuple
 
 from codegen.dtypes import DTYPES, DType
 from polyhedral import affine
@@ -243,17 +244,33 @@ def _once(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
     return list(found.values())
 
 
+class Representative(NamedTuple):
+    """An operator with its own sizes as symbols, and the attributes that it has there; of others it has the defaults."""
+
+    program: Program
+    attrs: Mapping[str, object]
+
+
 def representative_program(
     module: Module, name: str, attrs: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
 ) -> Program | None:
+    """Return the program of `representative`."""
+    found = representative(module, name, attrs, sizes)
+    return found.program if found is not None else None
+
+
+def representative(
+    module: Module, name: str, attrs: Mapping[str, object] | None = None, sizes: Mapping[str, int] | None = None
+) -> Representative | None:
     """Return an operator with its own sizes as symbols, for the first choice of attributes and pack lengths that fits, or None where none
     does. Whole attributes without a default stand at a small number. `attrs` and `sizes` are those that are known."""
     module, operator = module.defining_module(name), module.operators[name]
     for tried in islice(chain.from_iterable(choices(operator, (_SAMPLE, *SMALL))), _SAMPLES):
         for lengths in _choices(operator):
-            made = _sampled(module, operator, lengths, {**tried, **(attrs or {})}, dict(sizes or {}))
+            told = {**tried, **(attrs or {})}
+            made = _sampled(module, operator, lengths, told, dict(sizes or {}))
             if made is not None:
-                return made
+                return Representative(made, told)
     return None
 
 

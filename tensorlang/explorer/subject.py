@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from polyhedral import affine
-from tensorlang.check.definition import representative_program
+from tensorlang.check.definition import Representative, representative
 from tensorlang.diagnostics import Source, error
 from tensorlang.operators import operators_of
 from tensorlang.runtime.operator import Operator
@@ -60,16 +60,21 @@ def directives_of(schedule: str) -> str:
 
 
 def program_of(subject: Subject, name: str, given: Mapping[str, int] | None = None) -> Program:
+    """Return the program of `representative_of`."""
+    return representative_of(subject, name, given).program
+
+
+def representative_of(subject: Subject, name: str, given: Mapping[str, int] | None = None) -> Representative:
     """Return an operator with its sizes as symbols, but those that are `given`. Raises CompileError C0241 where it has mistakes."""
     operator = subject.operators[name]
     attrs = {p.name for p in operator.declaration.params if p.kind == "attr"}
     known = {**(given or {})}
     told = {n: v for n, v in {**subject.given, **known}.items() if n in attrs}
     sizes = {n: v for n, v in known.items() if n not in attrs}
-    program = representative_program(operator.module, name, told, sizes)
-    if program is None:
+    found = representative(operator.module, name, told, sizes)
+    if found is None:
         raise error("C0241", f"`{name}` has mistakes, or needs attributes that nobody can guess", help="`tensorlang check` says which")
-    return program
+    return found
 
 
 def usual_sizes(subject: Subject, name: str) -> dict[str, int]:

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from polyhedral.expr import Int
 from polyhedral.legality import Violation
 from polyhedral.schedule import show as show_tree
+from tensorlang.check.definition import Representative
 from tensorlang.diagnostics import CompileError, Diagnostic, render
-from tensorlang.explorer.subject import Subject, drawn_sizes, program_of
+from tensorlang.explorer.subject import Subject, drawn_sizes, representative_of
 from tensorlang.picture.points import Space, space
 from tensorlang.picture.svg import draw
 from tensorlang.policy.complete import completed, is_partial
@@ -23,7 +24,6 @@ from tensorlang.schedule.cures.refusal import Refusal
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import substitute_sizes
 
 Outcome = Literal["proven", "refused", "unknown", "unreadable"]
@@ -46,11 +46,12 @@ def verdict_on(subject: Subject, name: str, directives: str) -> Verdict:
     """Return the verdict on directives for an operator, for all its sizes; for the usual ones where directives need numbers. What cures a
     refusal is not looked for (`cure_of`)."""
     begun = time.perf_counter()
-    program = program_of(subject, name)
+    whole = representative_of(subject, name)
+    program = whole.program
     messages: tuple[Diagnostic, ...] = ()
     for candidate in (program, substitute_sizes(program, {n: Int(v) for n, v in drawn_sizes(program).items()})):
         try:
-            schedule = _read(subject, name, directives, candidate)
+            schedule = _read(subject, name, directives, whole._replace(program=candidate))
             found = judged(candidate, schedule, None, None, advised=False)
         except CompileError as refused:
             messages = messages or refused.diagnostics
@@ -60,7 +61,7 @@ def verdict_on(subject: Subject, name: str, directives: str) -> Verdict:
         plan = found if isinstance(found, Plan) else apply(candidate, schedule)
         refusal = None if isinstance(found, Plan) else found
         refuted = refusal.refuted if refusal is not None else None
-        picture, drawn = _drawn(subject, name, directives, program, refuted if isinstance(refuted, Violation) else None)
+        picture, drawn = _drawn(subject, name, directives, whole, refuted if isinstance(refuted, Violation) else None)
         told = () if refusal is None else (refusal.diagnostic,)
         seconds = time.perf_counter() - begun
         outcome: Outcome = "refused" if refusal is not None else "unknown" if plan.trusted else "proven"
@@ -71,32 +72,33 @@ def verdict_on(subject: Subject, name: str, directives: str) -> Verdict:
 
 def cure_of(subject: Subject, name: str, directives: str) -> Diagnostic | None:
     """Return why directives are refused, with the edits that cure it; None where they are not refused for their order."""
-    program = program_of(subject, name)
+    whole = representative_of(subject, name)
     try:
-        found = judged(program, _read(subject, name, directives, program), None, None, advised=True)
+        found = judged(whole.program, _read(subject, name, directives, whole), None, None, advised=True)
     except CompileError:
         return None
     return None if isinstance(found, Plan) else cured(found)
 
 
-def _read(subject: Subject, name: str, directives: str, program: Program) -> Schedule:
-    """Return the schedule that directives are for a program, whole where they leave something to derive."""
+def _read(subject: Subject, name: str, directives: str, whole: Representative) -> Schedule:
+    """Return the schedule that directives are for a program, complete where they leave something to derive."""
+    program = whole.program
     given = subject.operators[name].schedule(directives).given
     module = subject.operators[name].module
-    schedule = read(module, given, program).schedule if isinstance(given, sx.Schedule) else Schedule(name)
+    schedule = read(module, given, program, attrs=whole.attrs).schedule if isinstance(given, sx.Schedule) else Schedule(name)
     return completed(program, schedule, Machine(target="cpu")).schedule if is_partial(schedule) else schedule
 
 
-def _drawn(subject: Subject, name: str, directives: str, program: Program, witness: Violation | None) -> tuple[str, str]:
+def _drawn(subject: Subject, name: str, directives: str, whole: Representative, witness: Violation | None) -> tuple[str, str]:
     """Return the picture of a schedule and what it shows in words, or nothing and why there is none. A witness is drawn among more
     instances than there are at its sizes, where it refutes the order there as well."""
-    why = ""
+    why, program = "", whole.program
     tries = [drawn_sizes(program, witness.params if witness is not None else None)]
     tries += [] if witness is None else [{n: witness.params.get(n, 8) for n in program.sizes}]
     for sizes in tries:
         known = substitute_sizes(program, {n: Int(v) for n, v in sizes.items()})
         try:
-            plan = apply(known, _read(subject, name, directives, known))
+            plan = apply(known, _read(subject, name, directives, whole._replace(program=known)))
             found = space(plan, sizes, witness=witness)
         except CompileError as refused:
             why = refused.diagnostics[0].title

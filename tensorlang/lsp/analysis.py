@@ -15,7 +15,7 @@ from typing import Any
 
 from polyhedral.once import once
 from tensorlang.bounded_cache import BoundedCache
-from tensorlang.check.definition import Examined, examining, representative_program, unreachable_in, without_repetition
+from tensorlang.check.definition import Examined, Representative, examining, representative, unreachable_in, without_repetition
 from tensorlang.check.laws import check_laws
 from tensorlang.check.lint import UNUSED_DECLARATION, warnings_in
 from tensorlang.check.module import Module, files_by, load_module, prelude
@@ -63,13 +63,18 @@ class Analysis:
         self.module, self.imports = loaded.module, loaded.imports
         self.diagnostics: tuple[Diagnostic, ...] = ()
         self.partly: tuple[Examined, ...] = ()
-        self._programs: dict[str, Program | None] = {}
+        self._representatives: dict[str, Representative | None] = {}
+
+    def representative(self, name: str) -> Representative | None:
+        """Return an operator with its sizes as symbols, or None where it is not right for any choice that was tried."""
+        if name not in self._representatives:
+            self._representatives[name] = representative(self.module, name) if name in self.module.operators else None
+        return self._representatives[name]
 
     def program(self, name: str) -> Program | None:
-        """Return an operator with its sizes as symbols, or None where it is not right for any choice that was tried."""
-        if name not in self._programs:
-            self._programs[name] = representative_program(self.module, name) if name in self.module.operators else None
-        return self._programs[name]
+        """Return the program of `representative`."""
+        found = self.representative(name)
+        return found.program if found is not None else None
 
     def program_of(self, operator: sx.Operator) -> Program | None:
         """Return the program of an operator, of this file or a used one, whatever it is called here."""

@@ -190,8 +190,8 @@ def _in_schedule(analysis: Analysis, chunk: Chunk, text: str, offset: int, befor
 
 def outline_before(analysis: Analysis, chunk: Chunk, text: str, offset: int) -> Outline | None:
     """Return the stages and loops of a schedule's operator after the directives in the lines before a character, those that are right."""
-    program = analysis.program(chunk.name)
-    if program is None or chunk.kind != "schedule":
+    found = analysis.representative(chunk.name)
+    if found is None or chunk.kind != "schedule":
         return None
     lines = text[chunk.span.start : text.rfind("\n", 0, offset) + 1].split("\n")
     for dropped in range(_MOST_DROPPED):
@@ -203,7 +203,7 @@ def outline_before(analysis: Analysis, chunk: Chunk, text: str, offset: int) -> 
         if written is None:
             continue
         try:
-            return outline(program, read(analysis.module, written, program).schedule)
+            return outline(found.program, read(analysis.module, written, found.program, attrs=found.attrs).schedule)
         except CompileError:
             continue
     return bare_outline(analysis, chunk)
@@ -211,12 +211,12 @@ def outline_before(analysis: Analysis, chunk: Chunk, text: str, offset: int) -> 
 
 def bare_outline(analysis: Analysis, chunk: Chunk) -> Outline | None:
     """Return the stages and loops of an operator before any directive."""
-    program = analysis.program(chunk.name)
+    found = analysis.representative(chunk.name)
     bare = _schedule(f"schedule {chunk.name} for cpu {{")
-    if program is None or bare is None:
+    if found is None or bare is None:
         return None
     try:
-        return outline(program, read(analysis.module, bare, program).schedule)
+        return outline(found.program, read(analysis.module, bare, found.program, attrs=found.attrs).schedule)
     except CompileError:
         return None
 

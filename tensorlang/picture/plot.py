@@ -9,7 +9,7 @@ from pathlib import Path
 
 from polyhedral import affine
 from polyhedral.expr import Int
-from tensorlang.check.definition import representative_program
+from tensorlang.check.definition import representative
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import error
 from tensorlang.picture.points import space
@@ -67,13 +67,13 @@ def plotted(
 ) -> Picture:
     """Return a picture of an operator of a module under a schedule, or as written where that is None."""
     whole = {p.name for p in module.operators[name].params if p.kind == "attr" and p.type == sx.Id("int") and not p.pack}
-    program = representative_program(module, name, {n: v for n, v in sizes.items() if n in whole})
-    if program is None:
+    found = representative(module, name, {n: v for n, v in sizes.items() if n in whole})
+    if found is None:
         raise error("C0241", f"`{name}` has mistakes, or needs attributes that nobody can guess", help="`tensorlang check` says which")
-    given = _given(program, {n: v for n, v in sizes.items() if n not in whole})
-    program = substitute_sizes(program, {n: Int(v) for n, v in given.items()})
+    given = _given(found.program, {n: v for n, v in sizes.items() if n not in whole})
+    program = substitute_sizes(found.program, {n: Int(v) for n, v in given.items()})
     if isinstance(schedule, sx.Schedule):
-        schedule = read(module, schedule, program).schedule
+        schedule = read(module, schedule, program, attrs=found.attrs).schedule
     plan = apply(program, schedule if schedule is not None else Schedule(name))
     return Picture(draw(space(plan, given, tensor, axes), title))
 

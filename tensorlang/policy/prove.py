@@ -9,12 +9,12 @@ threads one after the other show nothing wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from polyhedral import affine
 from polyhedral.expr import Cond, Int
-from tensorlang.check.definition import representative_program
+from tensorlang.check.definition import Representative, representative
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.policy.complete import completed, is_partial
@@ -39,20 +39,20 @@ def prove_schedules(module: Module, *, replaying: bool = False) -> list[Diagnost
     out: list[Diagnostic] = []
     for written in module.schedules[: module.declared_schedules]:
         if written.role is None and written.operator in module.operators:
-            program = representative_program(module, written.operator)
-            if program is not None:
-                out += _refusals_of_each(module, written, program, replaying)
+            found = representative(module, written.operator)
+            if found is not None:
+                out += _refusals_of_each(module, written, found, replaying)
     return out
 
 
-def _refusals_of_each(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
+def _refusals_of_each(module: Module, written: sx.Schedule, of: Representative, replaying: bool) -> list[Diagnostic]:
     """Return why a schedule is refused on the first of the targets that it is for which refuses it, for all sizes rather than for some."""
-    found = [_refusals(module, replace(written, target=target.name), program, replaying) for target in served(written.target)]
+    found = [_refusals(module, replace(written, target=target.name), of, replaying) for target in served(written.target)]
     return min(filter(None, found), key=lambda refusals: refusals[0].severity, default=[])
 
 
-def _refusals(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
-    program = replace(program, context=affine.conj(program.context, *_known(written, program)))
+def _refusals(module: Module, written: sx.Schedule, of: Representative, replaying: bool) -> list[Diagnostic]:
+    program = replace(of.program, context=affine.conj(of.program.context, *_known(written, of.program)))
     refused: CompileError | None = None
     tried: list[tuple[Program, Schedule]] = []
     legal, partly = list[int](), dict[int, Diagnostic]()
@@ -60,7 +60,7 @@ def _refusals(module: Module, written: sx.Schedule, program: Program, replaying:
         candidate = program if n is None else substitute_sizes(program, {s: Int(n) for s in program.sizes})
         reading: list[tuple[Program, Schedule]] = []
         try:
-            for case, schedule in _cases(module, written, candidate):
+            for case, schedule in _cases(module, written, candidate, of.attrs):
                 whole = completed(case, schedule, Machine(target="cpu")).schedule if is_partial(schedule) else schedule
                 reading.append((case, whole))
                 proven(case, whole, advised=False, blamed=False)
@@ -100,17 +100,17 @@ def _told(refusal: CompileError, tried: Sequence[tuple[Program, Schedule]]) -> C
     return refusal
 
 
-def _cases(module: Module, written: sx.Schedule, program: Program) -> Iterator[tuple[Program, Schedule]]:
+def _cases(module: Module, written: sx.Schedule, program: Program, attrs: Mapping[str, object]) -> Iterator[tuple[Program, Schedule]]:
     """Yield each case of a schedule with the program for its sizes: one alone, where it has no cases."""
     every = EveryCase()
     for _ in range(MOST_CASES):
-        chosen = read(module, written, program, choose=every)
+        chosen = read(module, written, program, attrs=attrs, choose=every)
         fixed = fixed_in(chosen.assumed)
         if is_empty(chosen.assumed, program.sizes, program.context):
             pass
         elif fixed:
             known = substitute_sizes(program, {name: Int(n) for name, n in fixed.items() if name in program.sizes})
-            yield known, read(module, written, known, choose=as_chosen(chosen.assumed)).schedule
+            yield known, read(module, written, known, attrs=attrs, choose=as_chosen(chosen.assumed)).schedule
         else:
             yield program, chosen.schedule
         if not every.more():

@@ -172,12 +172,12 @@ def read(
     sizes: Mapping[str, object] | None = None,
     choose: Choose = none_holds,
 ) -> Chosen:
-    """Return a schedule of an operator as directives alone, whatever its guards say. Its conditions see the program's attributes and sizes,
-    and `choose` chooses between its cases.
+    """Return a schedule of an operator as directives alone, whatever its guards say. It sees the program's attributes and sizes, and
+    `choose` chooses between its cases.
 
     Raises CompileError S05xx for a schedule that cannot be read."""
     request = _Request(module, program, written.target, Machine(target=written.target), knobs or {}, {}, frozenset())
-    env = guard_env(module, written.operator, program, attrs or {}, sizes or {}, {}) if conditional(module, written) else {}
+    env = guard_env(module, written.operator, program, attrs or {}, sizes or {}, {})
     return _expanded(request, written.operator if written.operator in module.operators else None, written, env, choose)
 
 

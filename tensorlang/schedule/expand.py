@@ -41,6 +41,8 @@ from tensorlang.syntax.printer import show
 Operand: TypeAlias = sx.Expr | sx.Layout
 Pick: TypeAlias = Callable[[sx.Knob, tuple[int, ...]], int]
 """Chooses among the values of a knob."""
+WITH_POSITIONS = ("cut", "affine")
+"""Directives with expressions over loops and sizes: those sizes that are known when compiling are numbers there."""
 Spread: TypeAlias = Callable[[Sequence[str]], tuple[str, ...]]
 """Chooses which of several loops, and of tensors that were copied, to give to several threads."""
 
@@ -68,6 +70,8 @@ class Scope:
     """The axis or binder that a loop is a part of."""
     indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     knobs: dict[str, int] = field(default_factory=dict)
+    results: set[str] = field(default_factory=set)
+    """Names that directives have given to loops, whatever else is called so."""
     made: set[str] = field(default_factory=set)
     """Names of loops that tactics make, which are there until the outermost of them ends: each time it is called they are others."""
     declared: dict[str, sx.Knob] = field(default_factory=dict)
@@ -276,6 +280,11 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
         if owner is not None:
             scope.made |= {r for r in d.results if r not in scope.names}
             scope.names |= {r: (sx.Id(f"{owner}.{r}"),) for r in d.results if r in scope.made}
+        if d.name in WITH_POSITIONS:
+            known = replace(scope, names={name: n for name, n in _sizes(scope).items() if name not in scope.results})
+            operands = tuple(_substituted(known, o) for o in operands)
+            phrases = tuple(replace(p, operands=tuple(_substituted(known, o) for o in p.operands)) for p in phrases)
+        scope.results.update(d.results)
         return [replace(d, operands=operands, phrases=phrases, results=results)]
     match d.name:
         case "tile":

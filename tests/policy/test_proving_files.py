@@ -49,6 +49,12 @@ def test_a_schedule_that_one_sample_refuses_is_warned_of_unless_it_has_condition
     assert refusals(MATMUL + "schedule mm for cpu {\n    unroll i if M < 50\n}\n") == []
 
 
+@pytest.mark.parametrize("directive", ["cut i at count -> a, b", "unroll k if count == 2"])
+def test_a_schedule_that_asks_for_an_attribute_is_proven_for_the_value_that_the_operator_is_checked_for(directive: str) -> None:
+    text = MATMUL.replace("b: T[K, N])", "b: T[K, N], attr count: int)")
+    assert refusals(f"{text}schedule mm for cpu {{\n    {directive}\n}}\n") == []
+
+
 def test_what_cures_a_refusal_is_looked_for_once_whatever_sizes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = list[str]()
 

@@ -270,6 +270,25 @@ schedule matmul for cpu { rows(i, 8)
     assert directives(chosen(text, M=64, K=64, N=64)) == ["split i by 8 -> io, ii", "unroll ii", "split j by 4 -> io, ii"]
 
 
+@pytest.mark.parametrize(
+    ("directive", "taken"),
+    [
+        ("cut i at M // 2 -> a, b", "cut i at 64 // 2 -> a, b"),
+        ("cut i at alpha, N - alpha -> a, b, c", "cut i at 3, 16 - 3 -> a, b, c"),
+        ("affine c (M - 1 - i) -> a", "affine c (64 - 1 - i) -> a"),
+        ("halves(i, K * alpha)", "cut i at 24 -> a, b"),
+    ],
+)
+def test_sizes_and_attributes_that_are_known_are_numbers_where_loops_are_cut_and_mapped(directive, taken):
+    text = f"tactic halves(i, point) {{ cut i at point -> a, b }}\nschedule matmul for cpu {{ {directive} }}"
+    assert directives(chosen(text, attrs={"alpha": 3}, M=64, K=8, N=16)) == [taken]
+
+
+def test_a_loop_that_is_called_as_a_size_is_the_loop():
+    found = directives(chosen("schedule matmul for cpu { split i by 8 -> M, ii\n affine c (M, ii + K) -> a, b }", M=64, K=8, N=16))
+    assert found == ["split i by 8 -> M, ii", "affine c (M, ii + 8) -> a, b"]
+
+
 def test_conditions_decide_for_all_sizes_that_a_kernel_serves():
     m = module(MATMUL + "schedule matmul for cpu(M >= 8) { reverse i if K >= 8 }")
     at = {"M": 8, "K": 8, "N": 8}

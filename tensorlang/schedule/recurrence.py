@@ -99,6 +99,35 @@ def legal_order(schedule: Schedule, program: Program, definition: Definition) ->
     return schedule.order(*(full(name, definition.axes[k]) for k in taken)) if taken != sorted(taken) else schedule
 
 
+def directions(program: Program, group: tuple[Definition, ...]) -> tuple[int, ...] | None:
+    """Return whether tensors that need each other run forwards (1) or backwards (-1) along each of their axes, in loops that they share or
+    may share; None where a loop goes along several axes at once, or not all tensors go alike."""
+    found: dict[str, dict[int, int]] = {}
+    for top in _turns(program, group) or ():
+        for tensor, form, offset in _steps(top):
+            along = [(k, sign) for k, sign in enumerate(form) if sign]
+            if len(along) != 1 or offset:
+                return None
+            found.setdefault(tensor, {}).update(along)
+    signs = {tuple(sign for _, sign in sorted(along.items())) for along in found.values()}
+    (first, *others) = signs or {()}
+    return first if not others and first and all(len(x.axes) == len(first) for x in group) else None
+
+
+def _steps(turn: LoopNest) -> Iterator[tuple[str, Form, int]]:
+    """Yield the loops of each tensor: what each is over, and how many iterations after the first of those that share it."""
+    match turn:
+        case Separate(tensor, forms):
+            yield from ((tensor, form, 0) for form in forms)
+        case Shared(forms, offsets, inside):
+            first = min(offsets.values())
+            yield from ((tensor, form, offsets[tensor] - first) for tensor, form in forms.items())
+            for inner in inside:
+                yield from _steps(inner)
+        case _:
+            assert_never(turn)
+
+
 def innermost_apart(plan: Plan, group: Sequence[Definition]) -> dict[str, str]:
     """Return tensors with the axis of their innermost loop, one for each such loop, where the tensors of a group share all others, so that
     this may be one loop, too (`together`): first the one after which loops are called. Nothing where they do not, or share all."""

@@ -79,6 +79,51 @@ def test_recurrences_in_blocks_are_proven_and_right(body: str, n: int | None, ma
         assert_same(program, plan, {"N": size})
 
 
+FACTORS_APART = """
+    u[i, j] = a[i, j] - sum(k in 0..i) l[i, k] * u[k, j] for i <= j
+    u[i, j] = 0                                          otherwise
+    l[i, j] = a[i, j] - sum(k in 0..j) l[i, k] * u[k, j] for i > j
+    l[i, j] = if i == j then 1 else 0                    otherwise"""
+OPEN_AND_CLOSED = """
+    v[i, j] = 0                                                                              for i >= j, i in 0..N, j in 0..N
+    v[i, j] = a[i, j] + min(v[i + 1, j - 1], min(k in i..j) (m[i, k] + m[k + 1, j]))         for i < j, i in 0..N, j in 0..N
+    m[i, j] = 0                                                                              for i >= j
+    m[i, j] = min(min(m[i + 1, j], m[i, j - 1]), v[i, j])                                    for i < j"""
+TWO_RIGHT_SIDES = """
+    x[i, j] = a[i, j] - sum(k in 0..i) b[i, k] * y[k, j]
+    y[i, j] = x[i, j] - sum(k in 0..i) a[i, k] * x[k, j]"""
+TOGETHER = {
+    "factors apart": ("a: i32[N, N]) -> (l: i32[N, N], u: i32[N, N])", FACTORS_APART),
+    "open and closed": (SIGNATURE.replace("{T}", "i32"), OPEN_AND_CLOSED),
+    "two right sides": ("a: i32[N, N], b: i32[N, N]) -> (x: i32[N, N], y: i32[N, N])", TWO_RIGHT_SIDES),
+}
+
+
+@pytest.mark.parametrize(("name", "n"), [("factors apart", 18), ("open and closed", None), ("two right sides", 18)])
+def test_tensors_that_need_each_other_share_tiles_and_each_has_a_register_tile_for_its_sums(name: str, n: int | None) -> None:
+    signature, body = TOGETHER[name]
+    program = operator(signature, body, None if n is None else {"N": n})
+    found = derive(program, NARROW)
+    kinds = [x.name for x in found.directives]
+    sums = body.count("sum(") + body.count("min(k")
+    assert [kinds.count(x) for x in ("block", "distribute", "unroll")] == [sums] * 3
+    plan = proven(program, found)
+    for size in (n,) if n is not None else (0, 1, 18):
+        assert_same(program, plan, {"N": size})
+
+
+def test_loops_that_tensors_share_and_that_go_back_count_from_the_front_before_they_are_cut() -> None:
+    found = directives(operator(*TOGETHER["open and closed"], {"N": 18}))
+    start = found.index("affine v (-i + 17) -> i")
+    assert found[start + 1 : start + 4] == ["split v.i by 4 -> i_b, i_t", "reverse v.i_b", "reverse v.i_t"]
+
+
+def test_of_several_recurrences_each_has_blocks_whatever_their_sums_are_called() -> None:
+    found = directives(operator("a: i32[N, N]) -> (m: i32[N, N], y: i32[N, N])", PARTS + PARTS.replace("m[", "y["), {"N": 18}))
+    assert [x for x in found if x.startswith("block")] == ["block k by 4", "block y.k by 4"]
+    assert "order y.j_b, y.i_b, y.k, y.j_t, y.i_t, y.k.rest_1, y.k.first_1" in found
+
+
 def test_a_factorisation_adds_up_whole_blocks_in_registers_before_the_elements_of_a_tile() -> None:
     assert directives(operator(SIGNATURE.replace("{T}", "f64"), FACTORS, {"N": 400}), WIDE) == [
         "block k by 8",
@@ -207,8 +252,10 @@ def test_columns_that_need_nothing_of_each_other_are_lanes_in_a_tile_and_shared_
         "vectorize m.j_u",
         "vectorize m.j_t",
     ]
-    assert directives(program, TWO) == found
-    assert_same(program, proven(program, derive(program, TWO)), {})
+    derived = derive(program, TWO)
+    assert [show(d) for d in derived.directives] == found
+    small = operator(signature, body, {"N": 19, "M": 22})
+    assert_same(small, proven(small, derived), {})
     anywhere = operator(signature, body)
     plan = proven(anywhere, derive(anywhere, NARROW))
     for n in (0, 1, 3, 18):

@@ -12,7 +12,8 @@ have them, or terms where both lie along those. Where columns need nothing of ea
 right sides, the elements of a row of a tile are lanes, too, and threads share the tiles of columns. A recurrence of one axis, such as
 substitution by columns of a triangle, has tiles of a row of a few vectors. Where its matrix lies along the terms, the sums of a few
 elements go through these together, and what they need of each other is written out, in registers: lanes would wait until each element
-is stored.
+is stored. Tensors that need each other, as the two factors of a matrix do, share the loops over tiles and over the elements of one, and
+each has a register tile for its sums.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from polyhedral.expr import Compare, Cond
 from polyhedral.expr import Name as AffineName
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.deriver import Deriver, in_order, is_threading_profitable
+from tensorlang.policy.deriver import Deriver, is_threading_profitable
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.block import block
 from tensorlang.schedule.check import verdict_of
-from tensorlang.schedule.plan import full
-from tensorlang.schedule.recurrence import legal_order
+from tensorlang.schedule.plan import full, owned
+from tensorlang.schedule.recurrence import directions, innermost_apart, legal_order
+from tensorlang.schedule.rfactor import name_of
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, unit_stride
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Definition, Program, Reduce
+from tensorlang.tensor.notation import show
 from tensorlang.tensor.walk import components, index_names, reads, reduces
 
 FEWEST_LANES = 4
@@ -58,77 +61,114 @@ TILES_PER_THREAD = 8
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The sums of a recurrence over `binders` in tiles of `tile` rows and columns. `by_terms`: lanes are terms and not columns;
-    `reversed_axes`: those that run backwards."""
+    """The sums of recurrences that need each other over `binders`, each with its tensor, in tiles of `tile` rows and columns. `by_terms`:
+    lanes are terms and not columns; `reversed_axes`: those that run backwards. `owner`: the first of them, after which the loops that they
+    share are called; `joining`: what has them share all."""
 
-    binders: tuple[str, ...]
+    owner: Definition
+    binders: tuple[tuple[str, str], ...]
     tile: int
     block: int
     by_terms: bool
     reversed_axes: frozenset[str]
+    joining: tuple[syntax.Directive, ...] = ()
 
 
-def derive_blocks(d: Deriver, definition: Definition) -> bool:
-    """Add the directives for a recurrence in blocks, if it is one that may run in them; tell whether it is."""
-    found = _blocks(d, definition)
+def derive_blocks(d: Deriver, group: tuple[Definition, ...]) -> bool:
+    """Add the directives for recurrences that need each other in blocks, if these may run in them; tell whether they do."""
+    found = _blocks(d, group)
     if found is None:
         return False
-    for schedule in _candidates(d, definition, found):
-        if _is_legal(d, definition, schedule):
+    for schedule in _candidates(d, group, found):
+        if _is_legal(d, group, schedule):
             d.add(schedule)
             return True
     return False
 
 
-def _candidates(d: Deriver, definition: Definition, found: Blocks) -> Iterator[Schedule]:
+def _candidates(d: Deriver, group: Sequence[Definition], found: Blocks) -> Iterator[Schedule]:
     """Yield schedules from the best one on, of which some need more than others of what elements do not need of each other."""
-    if len(definition.axes) == 2 and not found.by_terms and _stays_in_columns(definition):
-        for shared in (1, 0) if is_threading_profitable(d, (definition,)) else (0,):
-            yield _directives(d, definition, found, True, False, True, shared)
-    shared = _tiles_shared(d, definition, found)
+    if len(found.owner.axes) == 2 and not found.by_terms and _stay_in_columns(group):
+        for shared in (1, 0) if is_threading_profitable(d, group) else (0,):
+            yield _directives(d, found, True, False, True, shared)
+    shared = _tiles_shared(d, group, found)
     for count, columns_first, along_columns in product((shared, 0) if shared else (0,), (True, False), (True, False)):
-        yield _directives(d, definition, found, columns_first, along_columns, False, count)
+        yield _directives(d, found, columns_first, along_columns, False, count)
 
 
-def _stays_in_columns(definition: Definition) -> bool:
+def _stay_in_columns(group: Sequence[Definition]) -> bool:
     """Tell whether elements need others of their own column alone."""
-    column, name = AffineName(definition.axes[-1]), definition.tensors[0].name
-    return all(r.index[-1] == column for p in definition.pieces for r in reads(p.value) if r.tensor == name)
+    own = {x.tensors[0].name for x in group}
+    return all(r.index[-1] == AffineName(x.axes[-1]) for x in group for p in x.pieces for r in reads(p.value) if r.tensor in own)
 
 
-def _blocks(d: Deriver, definition: Definition) -> Blocks | None:
-    name, own = definition.tensors[0].name, {t.name for t in definition.tensors}
-    if len(definition.axes) not in (1, 2) or len(own) != 1 or name in d.layouts or d.program.mode == "strict":
+def _blocks(d: Deriver, group: tuple[Definition, ...]) -> Blocks | None:
+    own, axes = {t.name for x in group for t in x.tensors}, {len(x.axes) for x in group}
+    dtypes = {compute_dtype(x.tensors[0].dtype) for x in group}
+    if len(own) != len(group) or len(axes) != 1 or len(dtypes) != 1 or own & d.layouts.keys() or d.program.mode == "strict":
         return None
-    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
-    sums = [r for p in definition.pieces if not _has_equation(p.guard) for r in reduces(p.value)]
-    heavy = [r for r in sums if own & {x.tensor for b in r.body for x in reads(b)} and _is_cut(d.program, r, lanes)]
-    forms = {_by_terms(r, definition) for r in heavy}
-    if len(forms) != 1 or len(heavy) != len(sums) or None in forms:
+    (count,), (dtype,) = axes, dtypes
+    lanes = d.machine.lanes(dtype)
+    sums = [(x, r) for x in group for p in x.pieces if not _has_equation(p.guard) for r in reduces(p.value)]
+    heavy = [(x, r) for x, r in sums if own & {y.tensor for b in r.body for y in reads(b)} and _is_cut(d.program, x, r, lanes)]
+    forms = {_by_terms(r, x) for x, r in heavy}
+    if count not in (1, 2) or len(forms) != 1 or len(heavy) != len(sums) or None in forms:
         return None
     (by_terms,) = forms
-    single = len(definition.axes) == 1
+    single = count == 1
     written = single and bool(by_terms)
     if lanes < FEWEST_LANES and not written:
         return None
     tile = TILE_OF_SUMS if by_terms else lanes * VECTORS_OF_A_ROW if single else lanes
     tile = max((n for n in WRITTEN_TILES if n <= lanes), default=WRITTEN_TILES[0]) if written else tile
-    sizes = extents(definition)
-    order = legal_order(Schedule(d.program.name), d.program, definition).directives
     least = FEWEST_TILES * (tile if written else max(tile, lanes))
-    small = any((sizes[a] or OPEN_EXTENT) < least for a in definition.axes)
-    if small or any(x.name != "reverse" for x in order):
+    found = _in_loops(d, group) if all(n >= least for x in group for n in _sizes(x)) else None
+    if found is None:
         return None
-    reversed_axes = {o.name.removeprefix(f"{name}.") for x in order for o in x.operands if isinstance(o, syntax.Id)}
+    owner, reversed_axes, joining = found
     cut = tile if single else lanes
-    return Blocks(tuple(r.binders[0].name for r in heavy), tile, cut, bool(by_terms), frozenset(reversed_axes))
+    binders = tuple((x.tensors[0].name, r.binders[0].name) for x, r in heavy)
+    return Blocks(owner, binders, tile, cut, bool(by_terms), reversed_axes, joining)
 
 
-def _tiles_shared(d: Deriver, definition: Definition, found: Blocks) -> int:
+def _in_loops(d: Deriver, group: tuple[Definition, ...]) -> tuple[Definition, frozenset[str], tuple[syntax.Directive, ...]] | None:
+    """Return the tensor after which the loops over the axes are called, the axes along which they run backwards, and what has all of a
+    group share them; None where they run along several axes at once, or the tensors do not go along with each other."""
+    empty = Schedule(d.program.name)
+    if len(group) == 1:
+        (owner,) = group
+        order = legal_order(empty, d.program, owner).directives
+        turned = {o.name for x in order for o in x.operands if isinstance(o, syntax.Id)}
+        back = frozenset(a for a in owner.axes if full(owner.tensors[0].name, a) in turned)
+        return None if any(x.name != "reverse" for x in order) else (owner, back, ())
+    taken = directions(d.program, group)
+    if taken is None:
+        return None
+    plan = apply(d.program, d.since, d.layouts)
+    loops = {plan.placed.nests[s.name].loops for x in group for s in plan.stages.of(x)}
+    joined = innermost_apart(plan, group)
+    by_name = {x.tensors[0].name: x for x in group}
+    called = next(iter(joined), None) or owned(next(iter(loops))[0], by_name)[0]
+    owner, schedule = by_name[called], empty
+    if not joined and len({x[: len(owner.axes)] for x in loops}) != 1:
+        return None
+    schedule = schedule.together(*joined, into=tuple({*joined.values()})) if joined else schedule
+    for axis, sign, size in zip(owner.axes, taken, owner.tensors[0].shape, strict=True):
+        if sign < 0 and axis != joined.get(called):
+            # A loop that several tensors share and that goes back counts from the end.
+            schedule = schedule.affine(called, [show(affine.sub(affine.sub(size, 1), AffineName(axis)))], [axis])
+    return owner, frozenset(a for k, a in enumerate(owner.axes) if taken[k] < 0), schedule.directives
+
+
+def _sizes(definition: Definition) -> list[int]:
+    return [extents(definition)[a] or OPEN_EXTENT for a in definition.axes]
+
+
+def _tiles_shared(d: Deriver, group: Sequence[Definition], found: Blocks) -> int:
     """Return how many tiles along each axis a thread takes at once; 0 where there are too few for threads."""
-    if len(definition.axes) == 1 or not is_threading_profitable(d, (definition,)):
+    if len(found.owner.axes) == 1 or not is_threading_profitable(d, group):
         return 0
-    tiles = min((extents(definition)[a] or OPEN_EXTENT) // found.tile for a in definition.axes)
+    tiles = min(n // found.tile for x in group for n in _sizes(x))
     most = max(1, SHARED_ROWS // found.tile)
     return next((n for n in range(most, 0, -1) if n & (n - 1) == 0 and tiles >= TILES_PER_THREAD * d.machine.threads * n), 0)
 
@@ -137,8 +177,8 @@ def _has_equation(guard: Cond) -> bool:
     return any(isinstance(c, Compare) and c.op == "==" for c in affine.conjuncts(guard))
 
 
-def _is_cut(program: Program, reduce: Reduce, by: int) -> bool:
-    return len(reduce.binders) == 1 and not isinstance(block(program, reduce.binders[0].name, by), str)
+def _is_cut(program: Program, definition: Definition, reduce: Reduce, by: int) -> bool:
+    return len(reduce.binders) == 1 and not isinstance(block(program, name_of(program, definition, reduce.binders[0].name), by), str)
 
 
 def _by_terms(reduce: Reduce, definition: Definition) -> bool | None:
@@ -153,22 +193,21 @@ def _by_terms(reduce: Reduce, definition: Definition) -> bool | None:
     return None
 
 
-def _directives(
-    d: Deriver, definition: Definition, found: Blocks, columns_first: bool, along_columns: bool, side_by_side: bool, shared: int
-) -> Schedule:
+def _directives(d: Deriver, found: Blocks, columns_first: bool, along_columns: bool, side_by_side: bool, shared: int) -> Schedule:
     """Return the directives. `columns_first`: tiles of a column run one after the other, else those of a row; `along_columns`: elements
     of a tile run column after column; `side_by_side`: columns need nothing of each other, so those of a tile are lanes, and threads share
     tiles of columns, where `shared` is not 0; otherwise that is how many tiles along each axis one thread takes of a diagonal, or 0."""
-    name, axes = definition.tensors[0].name, definition.axes
+    name, axes = found.owner.tensors[0].name, found.owner.axes
     s = d.schedule
-    for binder in found.binders:
-        s = s.block(binder, found.block)
+    for called in _called(d.program, found):
+        s = s.block(called, found.block)
+    s = replace(s, directives=(*s.directives, *found.joining))
     for axis in axes:
         s = s.split(full(name, axis), found.tile, (f"{axis}_b", f"{axis}_t"))
         for loop in (f"{axis}_b", f"{axis}_t") if axis in found.reversed_axes else ():
             s = s.reverse(full(name, loop))
-    for binder in found.binders if found.by_terms else ():
-        s = s.split(full(name, binder), found.block, (f"{binder}_o", f"{binder}_v"))
+    for tensor, binder in found.binders if found.by_terms else ():
+        s = s.split(full(tensor, binder), found.block, (f"{binder}_o", f"{binder}_v"))
     blocks = [f"{axis}_b" for axis in (reversed(axes) if columns_first else axes)]
     fronts: list[str] = []
     if shared and not side_by_side:
@@ -178,23 +217,25 @@ def _directives(
         s = s.skew(full(name, f"{column}_w"), full(name, f"{row}_w"))
         fronts = [f"{column}_w", f"{row}_w"]
     points = [f"{axis}_t" for axis in (reversed(axes) if along_columns else axes)]
-    whole = [f"{b}_o" if found.by_terms else b for b in found.binders]
-    lanes = [f"{b}_v" for b in found.binders] if found.by_terms else []
-    rest, written = _binders(d.program, definition, found), list[str]()
+    whole = [(tensor, f"{b}_o" if found.by_terms else b) for tensor, b in found.binders]
+    lanes = [full(tensor, f"{b}_v") for tensor, b in found.binders] if found.by_terms else []
+    rest, written = _rest(_blocked(d, s), found), list[str]()
     if found.by_terms and len(axes) == 1:
-        s, rest, written = _written(s, name, rest, found)
-    inner = [points[0], *rest, points[1]] if side_by_side else [*points, *rest]
-    s = in_order(s, name, [*fronts, *blocks, *whole, *inner, *lanes])
+        s, rest, written = _written(s, name, [owned(loop, (name,))[1] for loop in rest], found)
+        rest = [full(name, loop) for loop in rest]
+    around, within = [full(name, loop) for loop in (*fronts, *blocks)], [full(name, p) for p in points]
+    inner = [within[0], *rest, within[1]] if side_by_side else [*within, *rest]
+    s = s.order(*around, *(full(*loop) for loop in whole), *inner, *lanes)
     s = s.parallel(full(name, fronts[1] if fronts else blocks[0])) if shared else s
-    for number, loop in enumerate(whole):
+    for number, (tensor, loop) in enumerate(whole):
         own = {axis: f"{axis}_u{number or ''}" for axis in axes}
-        s = s.distribute(full(name, loop), at=[full(name, p) for p in points], into=[own[p.removesuffix("_t")] for p in points])
-        *rows, columns = (full(name, own[axis]) for axis in axes)
+        s = s.distribute(full(tensor, loop), at=within, into=[own[p.removesuffix("_t")] for p in points])
+        *rows, columns = (full(tensor, own[axis]) for axis in axes)
         s = s.order(*rows, columns) if rows and along_columns and not found.by_terms else s
         s = s.unroll(*rows, columns) if found.by_terms else (s.unroll(*rows) if rows else s).vectorize(columns)
     s = s.unroll(*(full(name, loop) for loop in (*points, *written))) if written else s
-    lanes = [points[1]] if side_by_side else lanes
-    return s.vectorize(*(full(name, loop) for loop in lanes)) if lanes else s
+    lanes = [within[1]] if side_by_side else lanes
+    return s.vectorize(*lanes) if lanes else s
 
 
 def _written(s: Schedule, name: str, rest: Sequence[str], found: Blocks) -> tuple[Schedule, list[str], list[str]]:
@@ -210,24 +251,44 @@ def _written(s: Schedule, name: str, rest: Sequence[str], found: Blocks) -> tupl
     return s, loops, written
 
 
-def _binders(program: Program, definition: Definition, found: Blocks) -> list[str]:
+def _called(program: Program, found: Blocks) -> list[str]:
+    """Return what the ranges of sums are called in the whole program."""
+    owners = {x.tensors[0].name: x for x in program.definitions}
+    return [name_of(program, owners[tensor], binder) for tensor, binder in found.binders]
+
+
+def _blocked(d: Deriver, schedule: Schedule) -> Program:
+    """Return the program with all sums cut that the directives so far cut: what is left over of each has a name of its own."""
+    program = d.program
+    for x in schedule.directives[d.rewritten :]:
+        match x:
+            case syntax.Directive("block", (syntax.Id(called),), (syntax.Phrase("by", (syntax.Number(by),)),)):
+                made = block(program, called, int(by))
+                assert not isinstance(made, str)
+                program = made
+            case _:
+                pass
+    return program
+
+
+def _rest(program: Program, found: Blocks) -> list[str]:
     """Return the ranges that are left over for each element, innermost of all: of sums in blocks, and of other sums."""
-    name = definition.tensors[0].name
-    for binder in found.binders:
-        made = block(program, binder, found.block)
-        assert not isinstance(made, str)
-        program = made
-    (own,) = (x for x in program.definitions if x.tensors[0].name == name)
-    every = dict.fromkeys(b.name for p in own.pieces for r in reduces(p.value) for b in r.binders)
-    return [b for b in every if b not in found.binders]
+    tensors = dict.fromkeys([found.owner.tensors[0].name, *(tensor for tensor, _ in found.binders)])
+    own = ((tensor, x) for tensor in tensors for x in program.definitions if x.tensors[0].name == tensor)
+    every = dict.fromkeys((tensor, b.name) for tensor, x in own for p in x.pieces for r in reduces(p.value) for b in r.binders)
+    return [full(*loop) for loop in every if loop not in found.binders]
 
 
-def _is_legal(d: Deriver, definition: Definition, schedule: Schedule) -> bool:
-    """Tell whether a schedule is proven, with other recurrences in an order that is legal."""
+def _is_legal(d: Deriver, own: Sequence[Definition], schedule: Schedule) -> bool:
+    """Tell whether the directives that a schedule adds are proven, with other recurrences in an order that is legal. Of what has been said
+    of those before, only how their sums are cut matters, which names what is left over here: the whole is proven in the end."""
+    count = len(d.schedule.directives)
+    before = (x for x in schedule.directives[d.rewritten : count] if x.name == "block")
+    schedule = replace(schedule, directives=(*before, *schedule.directives[count:]))
     for group in components(d.program):
         for other in group:
-            schedule = schedule if other is definition else legal_order(schedule, d.program, other)
+            schedule = schedule if any(other is x for x in own) else legal_order(schedule, d.program, other)
     try:
-        return isinstance(verdict_of(apply(d.program, replace(schedule, directives=schedule.directives[d.rewritten :]), d.layouts)), Proven)
+        return isinstance(verdict_of(apply(d.program, schedule, d.layouts)), Proven)
     except CompileError:
         return False

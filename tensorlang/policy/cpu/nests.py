@@ -78,7 +78,7 @@ WORTH_TURNING = 0.9
 def derive_recurrence(d: Deriver, definition: Definition) -> None:
     """Add the directives for all that needs `definition` and is needed by it, where it is the first of them."""
     group = next(g for g in components(d.program) if any(x is definition for x in g))
-    if definition is not group[0] or (len(group) == 1 and not d.plain and derive_blocks(d, definition)):
+    if definition is not group[0] or (not d.plain and derive_blocks(d, group)):
         return
     for member in group:
         d.add(legal_order(d.schedule, d.program, member))

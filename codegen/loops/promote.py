@@ -287,8 +287,9 @@ def _value(e: Index) -> Expr:
 
 
 def _accumulates(accesses: list[_Access]) -> bool:
-    """Tell whether some access stores a value computed from the element that it replaces."""
-    return any(
+    """Tell whether some access stores a value computed from the element that it replaces, or iterations read what the one before left."""
+    is_read_first = isinstance(accesses[0].node, Load) and any(isinstance(access.node, Store) for access in accesses)
+    return is_read_first or any(
         isinstance(access.node, Store) and any(load == Load(access.node.buffer, access.node.index) for load in loads(access.node.value))
         for access in accesses
     )

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from loops_strategies import running_functions
 
 from codegen.loops.interp import run
-from codegen.loops.nodes import Function
+from codegen.loops.nodes import Alloc, Function
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.loops.promote import REGISTER_BYTES, drop_stack_to_registers, promote_accumulators
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
+from codegen.loops.walk import statements
 
 
 def promote(function: Function) -> Function:
@@ -62,6 +63,11 @@ def test_promotion_keeps_the_results_of_any_function(function: Function, n: int)
 
 def _body(body: str) -> Function:
     return parse(f"func f(N, m)(a: f32[N, N], k: i32[N], out c: f32[N, 64]) {{ {body} }}")
+
+
+def test_what_iterations_hand_on_by_way_of_others_is_promoted() -> None:
+    function = _body("for i in 0 .. N { for j in 0 .. 16 vector 16 { let t = c[0, j] * a[0, i]\n c[0, j] = t } }")
+    assert [s.buffer.space for s in statements(*promote(function).body) if isinstance(s, Alloc)] == ["registers"]
 
 
 REFUSED = {

@@ -68,7 +68,9 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
         return _float(b, op, x, y)
     match op:
         case "+" | "-" | "*" | "and" | "or" | "bitand" | "bitor" | "bitxor":
-            return wrapped(b, Value(x.dtype, b.pure(f"{_INT[op]} {x.typed}, {y.text}"), x.lanes))
+            made = wrapped(b, Value(x.dtype, b.pure(f"{_INT[op]} {x.typed}, {y.text}"), x.lanes))
+            b.made_of[made.text] = op, left, right
+            return made
         case "min" | "max":
             name = ("s" if x.dtype.kind == "int" else "u") + op
             return intrinsic(b, name, x, y)

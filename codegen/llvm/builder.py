@@ -21,6 +21,8 @@ from codegen import polynomials
 from codegen.intrinsics import Intrinsic
 from codegen.llvm.facts import Facts, Poly
 from codegen.llvm.target import Target
+from codegen.llvm.values import Value
+from codegen.loops.nodes import BinaryOp
 from codegen.polynomials import ZERO
 
 Text = list["str | Text"]
@@ -66,6 +68,7 @@ class Region:
     preheader  for the body of a loop, the place just before its first iteration, as long as that iteration is sure to get here
     constant   the buffers that exist outside the loop and that it does not write to
     repeats    whether it is the body of a loop
+    masks      those that were made here of others, each with the others of which it has the lanes that all of them have
     """
 
     depth: int
@@ -76,6 +79,7 @@ class Region:
     preheader: Text | None = None
     constant: frozenset[int] = frozenset()
     repeats: bool = False
+    masks: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Builder:
@@ -91,6 +95,8 @@ class Builder:
         self.label = "entry"
         self.aliases: dict[str, str] = {}
         self.opposites: dict[str, str] = {}
+        self.made_of: dict[str, tuple[BinaryOp, Value, Value]] = {}
+        self.widened: dict[str, Value] = {}
         self._prefix = prefix
         self._count = 0
 

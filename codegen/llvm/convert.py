@@ -17,9 +17,10 @@ nothing that the second rounding needs (Boldo and Melquiond 2008).
 from __future__ import annotations
 
 from codegen.dtypes import FORMATS, DType, bf16, bool_, f32, f64, i32, largest
-from codegen.llvm.arithmetic import byte_text, constant, extremum, intrinsic, suffix, wrapped
+from codegen.llvm.arithmetic import binary, byte_text, constant, extremum, intrinsic, suffix, wrapped
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import Literal, Value, bits_of, integer_range, literal, of_lanes, scalar_type
+from codegen.loops.float_ranges import Floats
 
 
 def cast(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
@@ -53,7 +54,7 @@ def _from_float(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
         return truncate(b, _limited(b, wide, largest(to)) if saturate else wide, to)
     if to == bool_:
         return Value(bool_, b.pure(f"fcmp une {x.typed}, {constant(x, 0.0)}"), x.lanes)
-    return _float_to_int(b, x, to)
+    return float_to_int(b, x, to)
 
 
 def _limited(b: Builder, x: Value, limit: float) -> Value:
@@ -62,21 +63,45 @@ def _limited(b: Builder, x: Value, limit: float) -> Value:
     return extremum(b, "min", extremum(b, "max", x, low), high)
 
 
-def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
+def float_to_int(b: Builder, x: Value, to: DType, known: Floats | None = None, nan_as_least: bool = False) -> Value:
+    """Return `x`, an f32 or f64, truncated and limited to the range of `to`; 0 for NaN, or, with `nan_as_least`, perhaps the least number.
+    What is `known` of `x` is not asked for."""
+    known = known or Floats(x.dtype)
+    low, high = integer_range(to)
+    if to.bits > 32 and not known.nan and _is_within(known, max(low, integer_range(i32)[0]), integer_range(i32)[1]):
+        return _int_to_int(b, float_to_int(b, x, i32, known), to, False)
     if to.bits <= 16:
-        low, high = integer_range(to)
-        limited = _in_range(b, x, low, high)
+        limited = _in_range(b, x, low, high, known)
         whole = Value(i32, b.pure(f"fptosi {limited.typed} to {_type(i32, x)}"), x.lanes)
-        return _without_nan(b, x, _truncated(b, whole, to))
-    signed = to.kind == "int"
+        return _without_nan(b, x, _truncated(b, whole, to), known)
+    signed, fits = to.kind == "int", _is_within(known, low, high)
     register = Value(to, "", x.lanes)
-    if x.lanes > 1 and b.target.is_x86:
-        return _saturated(b, x, Value(to, b.pure(f"fpto{'s' if signed else 'u'}i {x.typed} to {register.type}"), x.lanes))
+    if (x.lanes > 1 and b.target.is_x86) or (fits and not known.nan):
+        with_sign = signed or _is_within(known, 0, high >> 1)
+        return _saturated(b, x, Value(to, b.pure(f"fpto{'s' if with_sign else 'u'}i {x.typed} to {register.type}"), x.lanes), known)
+    if b.target.is_x86 and signed and not x.lanes and known.high < high + 1:
+        least_for_nan = _truncated_or_least(b, x, to)
+        return least_for_nan if nan_as_least else _without_nan(b, x, least_for_nan, known)
     fn = b.declare(f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(register)}.{suffix(x)}", f"{register.type} @({x.type})")
     return Value(to, b.pure(f"call {register.type} {fn}({x.typed})"), x.lanes)
 
 
-def _saturated(b: Builder, x: Value, whole: Value) -> Value:
+def _is_within(known: Floats, low: int, high: int) -> bool:
+    """Tell whether floats are in a range once they are truncated, but for NaN."""
+    return known.low > low - 1 and known.high < high + 1
+
+
+def _truncated_or_least(b: Builder, x: Value, to: DType) -> Value:
+    """Return a number, truncated, as an i32 or i64, that has it; the least of these for what is less, and for NaN, as x86 converts."""
+    lanes, operand = (4, "ss") if x.dtype == f32 else (2, "sd")
+    vector = of_lanes(x.type, lanes)
+    name = f"llvm.x86.sse{'' if x.dtype == f32 else '2'}.cvtt{operand}2si{'64' if to.bits == 64 else ''}"
+    fn = b.declare(name, f"{_type(to, x)} @({vector})")
+    first = b.pure(f"insertelement {vector} poison, {x.typed}, i64 0")
+    return Value(to, b.pure(f"call {_type(to, x)} {fn}({vector} {first})"))
+
+
+def _saturated(b: Builder, x: Value, whole: Value, known: Floats) -> Value:
     """Return `whole`, made of `x` where that is in the range of its type, elsewhere the nearest number of that; 0 for NaN. x86 has no
     such instruction, and LLVM would convert the lanes of its own one by one."""
     (low, high), kind = integer_range(whole.dtype), of_lanes("i1", x.lanes)
@@ -85,20 +110,28 @@ def _saturated(b: Builder, x: Value, whole: Value) -> Value:
         holds = b.pure(f"fcmp {condition} {x.typed}, {constant(x, limit)}")
         return b.pure(f"select {kind} {holds}, {whole.type} {this}, {whole.type} {that}")
 
-    text = where("oge", float(low), whole.text, constant(whole, low))
-    text = where("oge", float(high + 1), constant(whole, high), text)
-    return _without_nan(b, x, Value(whole.dtype, text, x.lanes))
+    text = whole.text
+    if _may_be_below(known, whole.dtype):
+        text = where("oge", float(low), text, constant(whole, low))
+    if known.high >= high + 1:
+        text = where("oge", float(high + 1), constant(whole, high), text)
+    return _without_nan(b, x, Value(whole.dtype, text, x.lanes), known)
+
+
+def _may_be_below(known: Floats, dtype: DType) -> bool:
+    """Tell whether floats may be less than an integer type has, or a NaN that becomes its least number."""
+    return known.low <= integer_range(dtype)[0] - 1 or (known.nan and dtype.kind == "uint")
 
 
 def rounded(b: Builder, x: Value, offset: int, to: DType) -> Value:
     """Return `x`, an f32, rounded to the nearest whole number, ties to even, plus `offset`, limited to the range of `to`, of at most 16
     bits; 0 for NaN. Limits are whole numbers, so rounding after them is as good as before, and is part of the conversion."""
     low, high = integer_range(to)
-    limited = _in_range(b, x, low - offset, high - offset)
+    limited = _in_range(b, x, low - offset, high - offset, Floats(x.dtype))
     whole = _nearest_whole(b, limited)
     if offset:
         whole = _int_op(b, "add", whole, offset, x)
-    return _without_nan(b, x, _truncated(b, Value(i32, whole, x.lanes), to))
+    return _without_nan(b, x, _truncated(b, Value(i32, whole, x.lanes), to), Floats(x.dtype))
 
 
 def _nearest_whole(b: Builder, x: Value) -> str:
@@ -110,23 +143,26 @@ def _nearest_whole(b: Builder, x: Value) -> str:
     return b.pure(f"call {_type(i32, x)} {fn}({x.typed})")
 
 
-def _in_range(b: Builder, x: Value, low: int, high: int) -> Value:
-    """Return `x` limited to [low, high]; `low` for NaN."""
+def _in_range(b: Builder, x: Value, low: int, high: int, known: Floats) -> Value:
+    """Return `x` limited to [low, high], where it may be beyond; `low` for NaN where that is 0."""
     kind = of_lanes("i1", x.lanes)
     least, most = constant(x, float(low)), constant(x, float(high))
-    above = b.pure(f"fcmp ogt {x.typed}, {least}")
-    x = Value(x.dtype, b.pure(f"select {kind} {above}, {x.typed}, {x.type} {least}"), x.lanes)
-    below = b.pure(f"fcmp olt {x.typed}, {most}")
-    return Value(x.dtype, b.pure(f"select {kind} {below}, {x.typed}, {x.type} {most}"), x.lanes)
+    if known.low <= low - 1 or (known.nan and low == 0):
+        above = b.pure(f"fcmp ogt {x.typed}, {least}")
+        x = Value(x.dtype, b.pure(f"select {kind} {above}, {x.typed}, {x.type} {least}"), x.lanes)
+    if known.high >= high + 1:
+        below = b.pure(f"fcmp olt {x.typed}, {most}")
+        x = Value(x.dtype, b.pure(f"select {kind} {below}, {x.typed}, {x.type} {most}"), x.lanes)
+    return x
 
 
 def _truncated(b: Builder, x: Value, to: DType) -> Value:
     return Value(to, b.pure(f"trunc {x.typed} to {_type(to, x)}"), x.lanes)
 
 
-def _without_nan(b: Builder, x: Value, result: Value) -> Value:
+def _without_nan(b: Builder, x: Value, result: Value, known: Floats) -> Value:
     """Return `result`, 0 where `x` is NaN: unsigned, the least value is that already."""
-    if result.dtype.kind == "uint":
+    if result.dtype.kind == "uint" or not known.nan:
         return result
     number = b.pure(f"fcmp ord {x.typed}, {x.text}")
     kind = of_lanes("i1", x.lanes)
@@ -150,10 +186,35 @@ def _int_to_int(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
             mask = b.pure(f"sext {x.typed} to {_type(to, x)}")
             return Value(to, b.pure(f"sub {_type(to, x)} zeroinitializer, {mask}"), x.lanes)
         text = b.pure(f"{'sext' if x.dtype.kind == 'int' else 'zext'} {x.typed} to {_type(to, x)}")
+        b.widened[text] = x
     elif have > want:
-        text = b.pure(f"trunc {x.typed} to {_type(to, x)}")
+        made = _lowest_bits(b, x, to) if x.lanes and not saturate else None
+        text = b.pure(f"trunc {x.typed} to {_type(to, x)}") if made is None else made.text
     result = Value(to, text, x.lanes)
     return result if saturate else wrapped(b, result)
+
+
+MOST_STEPS = 6
+"""How many operations after one another are looked through for what is left in fewer bits."""
+
+
+def _lowest_bits(b: Builder, x: Value, to: DType, steps: int = MOST_STEPS) -> Value | None:
+    """Return what is left in fewer bits of a number that is made of such as have no more, computed in these bits: a register has more lanes
+    of them. None where it is made of others, or otherwise."""
+    if isinstance(x, Literal):
+        low, high = integer_range(to)
+        return literal((int(x.number) - low) % (high - low + 1) + low, to)
+    if not x.lanes:
+        return _int_to_int(b, x, to, False)
+    narrow = b.widened.get(x.text)
+    if narrow is not None:
+        return _int_to_int(b, narrow, to, False) if bits_of(narrow.dtype) <= bits_of(to) else None
+    op, left, right = b.made_of.get(x.text, ("//", x, x))
+    if op not in ("+", "-", "*", "bitand", "bitor", "bitxor") or not steps:
+        return None
+    lhs = _lowest_bits(b, left, to, steps - 1)
+    rhs = None if lhs is None else _lowest_bits(b, right, to, steps - 1)
+    return None if lhs is None or rhs is None else binary(b, op, lhs, rhs)
 
 
 def _clamped(b: Builder, x: Value, result: DType, to: DType) -> Value:

@@ -200,7 +200,8 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope, collected: Mapping
                 if isinstance(storage, Memory):
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
-                require(e, value(e.state, cond, scope), code, scope)
+                if not scope.ranges.holds(cond):
+                    require(e, value(e.state, cond, scope), code, scope)
                 scope = _after_check(e, stmt, scope)
             case Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | WaitBoxes() | Release() | Reclaim() | Producer():
                 raise EmitError("what threads do together needs a graphics processor")

@@ -5,14 +5,14 @@ Inside a vector loop an expression is evaluated once for all lanes. What does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Literal as Word
 from typing import NamedTuple, assert_never
 
-from codegen.dtypes import DTYPES, DType, bf16, bool_, f32, holds, i32, i64, u64
+from codegen.dtypes import DTYPES, DType, bf16, bool_, f32, f64, holds, i32, i64, u64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.addresses import has_rows, lane_stride, vector_index
 from codegen.llvm.builder import Builder
@@ -20,7 +20,7 @@ from codegen.llvm.choices import simplified
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.interleave import MOST_ELEMENTS
-from codegen.llvm.masks import clamped, common, first_lanes, known_lanes, lanes_before, positive
+from codegen.llvm.masks import clamped, common, first_lanes, known_lanes, lanes_before, note_common, positive
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.tables import table_size
@@ -53,7 +53,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.walk import Node, children, free_vars, range_of_condition, walk
+from codegen.loops.walk import FLIPPED, Node, children, free_vars, range_of_condition, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 MOST_IN_VAIN = 16
@@ -122,6 +122,9 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return cast(b, nearest_bf16(b, operand), operand.dtype, False)
         case Call("round_tf32", (x,)):
             return nearest_tf32(b, value(state, x, scope))
+        case Cast(dtype, x, False) if dtype.is_integer and (known := scope.ranges.floats(x)) is not None and known.dtype in (f32, f64):
+            operand = value(state, x, scope)
+            return cast(b, operand, dtype, False) if isinstance(operand, Literal) else convert.float_to_int(b, operand, dtype, known)
         case Cast(dtype, x, saturate):
             return cast(b, value(state, x, scope), dtype, saturate)
         case Call("popcount", (x,)):
@@ -162,12 +165,32 @@ def _limits(e: Expr) -> tuple[Cast, list[tuple[BinaryOp, Const]]] | None:
 def _limited(state: State, wide: Cast, limits: Sequence[tuple[BinaryOp, Const]], scope: Scope) -> Value:
     """Return an integer within limits, as `wide` says: of more lanes at a time where its own type has the limits, too."""
     b, x = state.builder, value(state, wide.value, scope)
+    if x.dtype in (f32, f64) and not isinstance(x, Literal):
+        return _limited_float(b, x, wide, limits, scope)
     low, high = integer_range(x.dtype) if x.dtype.is_integer and not isinstance(x, Literal) else (0, -1)
     narrow = holds(wide.dtype, x.dtype) and all(low <= limit.value <= high for _, limit in limits)
     x = x if narrow else cast(b, x, wide.dtype, False)
     for op, limit in limits:
         x = arithmetic.binary(b, op, x, literal(limit.value, x.dtype))
     return cast(b, x, wide.dtype, False) if narrow else x
+
+
+def _limited_float(b: Builder, x: Value, wide: Cast, limits: Sequence[tuple[BinaryOp, Const]], scope: Scope) -> Value:
+    """Return a float as an integer within limits, of which those are asked for that the float may be beyond."""
+
+    def within(n: int) -> int:
+        for op, limit in limits:
+            n = min(n, int(limit.value)) if op == "min" else max(n, int(limit.value))
+        return n
+
+    is_least = within(integer_range(wide.dtype)[0]) == within(0)
+    whole = convert.float_to_int(b, x, wide.dtype, scope.ranges.floats(wide.value), nan_as_least=is_least)
+    found: Expr = wide
+    for op, limit in limits:
+        inner, found = scope.ranges.of(found), Binary(op, found, limit)
+        if inner is None or (inner.high > limit.value if op == "min" else inner.low < limit.value):
+            whole = arithmetic.binary(b, op, whole, literal(limit.value, whole.dtype))
+    return whole
 
 
 def _is_near(state: State, amount: Index, dtype: DType, scope: Scope) -> bool:
@@ -353,7 +376,12 @@ def _lazy(state: State, op: str, lhs: Expr, rhs: Expr, scope: Scope) -> Value:
         return Value(bool_, common(b, left.text, right.text, left.lanes), left.lanes)
     # A select keeps a poisoned right side out when the left one decides.
     known = literal(op == "or", bool_)
-    return arithmetic.select(b, left, right, known) if op == "and" else arithmetic.select(b, left, known, right)
+    if op == "or":
+        return arithmetic.select(b, left, known, right)
+    both = arithmetic.select(b, left, right, known)
+    if left.lanes and right.lanes:
+        note_common(b, both.text, left.text, right.text)
+    return both
 
 
 def _select(state: State, cond: Value, then: Expr, orelse: Expr, scope: Scope) -> Value:
@@ -482,10 +510,6 @@ def _is_positive(state: State, p: Poly, scope: Scope) -> Value:
     if stride == -1:
         return Value(bool_, first_lanes(b, rest, scope.lanes.count), scope.lanes.count)
     return arithmetic.negated(b, Value(bool_, first_lanes(b, ONE - rest, scope.lanes.count), scope.lanes.count))
-
-
-FLIPPED: Mapping[CompareOp, CompareOp] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""What the sides of a comparison are compared by once they have changed places."""
 
 
 def _compare_with_data(state: State, op: CompareOp, index: Poly, data: Value, scope: Scope) -> Value:

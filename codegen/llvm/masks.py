@@ -35,7 +35,27 @@ def common(b: Builder, left: str, right: str, lanes: int) -> str:
     x, y = known_lanes(left, lanes), known_lanes(right, lanes)
     if x is not None and y is not None:
         return of_known([p and q for p, q in zip(x, y, strict=True)])
-    return b.pure(f"and {of_lanes('i1', lanes)} {left}, {right}")
+    mask = b.pure(f"and {of_lanes('i1', lanes)} {left}, {right}")
+    note_common(b, mask, left, right)
+    return mask
+
+
+def note_common(b: Builder, mask: str, left: str, right: str) -> None:
+    """Note that the lanes in a mask are those that are in two others."""
+    b.region.masks[mask] = _conjuncts(b, left) | _conjuncts(b, right)
+
+
+def masks_around(b: Builder, mask: str | None) -> list[str]:
+    """Return masks that are known to have all lanes of a mask, and perhaps others."""
+    own = _conjuncts(b, mask) if mask is not None else frozenset()
+    if len(own) < 2:
+        return []
+    return sorted(own) + [other for region in b.regions for other, parts in region.masks.items() if parts <= own and other != mask]
+
+
+def _conjuncts(b: Builder, mask: str) -> frozenset[str]:
+    """Return masks of which the lanes of a mask are those that are in all of them."""
+    return next((region.masks[mask] for region in b.regions if mask in region.masks), frozenset((mask,)))
 
 
 def others(b: Builder, mask: str, lanes: int) -> str:

@@ -9,14 +9,16 @@
                  what vectors of places name, where the processor has a fast instruction for elements of this width
     otherwise    one scalar access per lane, or a masked gather or scatter
 
-A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
-place instead of the buffer, so that nothing outside the buffer is touched and no branch is needed.
+A masked access touches only the lanes in the mask, but for a read without an instruction for it: there LLVM would branch around each lane,
+and lanes that are not in the mask read an element that the buffer has, instead. An access that all lanes share, under a condition that
+may be false, goes to a spare place instead of the buffer, so that nothing outside the buffer is touched and no branch is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import TypeAlias
 
 from codegen.dtypes import DType, u32
@@ -31,6 +33,7 @@ from codegen.llvm.addresses import (
     pointer_to,
     pointers_of,
     splat_of,
+    vector_index,
 )
 from codegen.llvm.builder import Builder, Held
 from codegen.llvm.convert import from_memory, to_memory
@@ -38,7 +41,7 @@ from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, Part, in_rows
 from codegen.llvm.masked_accesses import kept_apart, masked_gather, masked_load, masked_scatter, masked_store, taking_part
-from codegen.llvm.masks import first_lanes, known_lanes, lanes_between, positive
+from codegen.llvm.masks import first_lanes, known_lanes, lanes_between, masks_around, positive
 from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Memory, Scope, State
 from codegen.llvm.tables import from_table
@@ -99,9 +102,11 @@ def nothing_beside() -> tuple[int, int]:
 
 def load(state: State, memory: Memory, index: tuple[Poly, ...], scope: Scope, beside: Beside = nothing_beside) -> Value:
     """Return the element at `index` of the buffer, or one element per lane."""
-    elements, poly = _elements(memory, index, scope), memory.place(index)
-    # What was read or written whatever holds is there under any condition.
-    found = state.builder.held(memory.uid, elements, replace(elements, condition=ALWAYS))
+    elements, poly = _elements(state.builder, memory, index, scope), memory.place(index)
+    # What was read or written whatever holds is there under any condition, and what more lanes took part in is there for some of them.
+    more = masks_around(state.builder, scope.mask) if elements.condition[1] is None else ()
+    wider = (replace(elements, condition=(mask, *elements.condition[1:])) for mask in more)
+    found = state.builder.held(memory.uid, elements, replace(elements, condition=ALWAYS), *wider)
     if found is not None:
         return _remembered(memory.dtype, found)
     value = from_table(state, memory, index, scope) or _load(state, memory, poly, scope, beside)
@@ -117,10 +122,13 @@ def _condition(scope: Scope) -> Condition:
     return scope.mask, scope.guard, scope.vector_guard
 
 
-def _elements(memory: Memory, index: tuple[Poly, ...], scope: Scope) -> Held:
+def _elements(b: Builder, memory: Memory, index: tuple[Poly, ...], scope: Scope) -> Held:
     """Return the elements that the one at `index` is, or one per lane, and under which condition they are asked for."""
-    name, lanes, condition = memory.buffer.name, scope.lanes, _condition(scope)
-    if lanes is None or not any(lanes.atom in place.atoms() for place in index):
+    name, lanes, atoms = memory.buffer.name, scope.lanes, {a for place in index for a in place.atoms()}
+    if lanes is None or not any(a == lanes.atom or b.facts.atoms[a].lanes for a in atoms):
+        return Held(name, index, 1, 0, _condition(scope))
+    condition = (scope.mask, None, scope.vector_guard)  # lanes are read and written under masks, whatever they share
+    if lanes.atom not in atoms:
         return Held(name, index, 1, 0, condition)
     along = index[-1].split(lanes.atom)
     if along is None or along[0] != ONE or any(lanes.atom in place.atoms() for place in index[:-1]):
@@ -221,7 +229,7 @@ def _stretches(places: list[int], lanes: int) -> list[tuple[int, int]]:
 def store(state: State, memory: Memory, index: tuple[Poly, ...], value: Value, scope: Scope, stream: bool) -> None:
     """Write `value` to the element at `index`, or one value per lane to theirs."""
     b = state.builder
-    elements, poly = _elements(memory, index, scope), memory.place(index)
+    elements, poly = _elements(b, memory, index, scope), memory.place(index)
     stride = lane_stride(poly, scope.lanes, b)
     state.note_change(memory.uid, elements)
     if stride == 0:
@@ -286,9 +294,40 @@ def _load(state: State, memory: Memory, poly: Poly, scope: Scope, beside: Beside
             pointer = guarded(b, lane_pointer(b, memory, poly, scope.lanes, lane), scope.vector_guard)
             part = b.op(f"load {element}, ptr {pointer}, align {alignment(memory, number(1))}")
             text = b.op(f"insertelement {of_lanes(element, lanes)} {text}, {element} {part}, i64 {lane}")
+    elif how == "lanes" and (first := _first_element(memory, poly)) is not None:
+        text = _load_lanes_of_mask(b, memory, poly, first, scope)
     else:
         text = _gather(b, memory, poly, scope)
     return from_memory(b, memory.dtype, text, lanes)
+
+
+def _first_element(memory: Memory, poly: Poly) -> int | None:
+    """Return the first element of a buffer that lies as far from its beginning as what is constant in a place, or the first of all where
+    the buffer has none there; None where it may have no elements."""
+    shape = memory.buffer.shape
+    if not all(isinstance(extent, Int) and extent.value > 0 for extent in shape):
+        return None
+    offset = poly.terms.get((), 0)
+    return offset if 0 <= offset < prod(extent.value for extent in shape if isinstance(extent, Int)) else 0
+
+
+def _load_lanes_of_mask(b: Builder, memory: Memory, poly: Poly, first: int, scope: Scope) -> str:
+    """Return an element for each lane of a mask, loaded one by one, and zeros in the others, for which the element at `first` is loaded.
+    Elements that lie some apart, as the numbers of a point, are loaded from one address for each lane."""
+    assert scope.lanes is not None and scope.mask is not None
+    lanes, element = scope.lanes.count, memory_type(memory.dtype)
+    mask = taking_part(b, scope.mask, scope.vector_guard, lanes)
+    vector, places = of_lanes(element, lanes), of_lanes("i64", lanes)
+    place = vector_index(b, poly - number(first), scope.lanes)
+    inside = b.pure(f"select {of_lanes('i1', lanes)} {mask}, {places} {place}, {places} zeroinitializer")
+    text = "poison"
+    for lane in range(lanes):
+        here = b.pure(f"extractelement {places} {inside}, i64 {lane}")
+        row = b.pure(f"getelementptr {element}, ptr {memory.pointer}, i64 {here}")
+        pointer = b.pure(f"getelementptr {element}, ptr {row}, i64 {first}") if first else row
+        part = b.op(f"load {element}, ptr {pointer}, align {alignment(memory, number(1))}")
+        text = b.op(f"insertelement {vector} {text}, {element} {part}, i64 {lane}")
+    return b.pure(f"select {of_lanes('i1', lanes)} {mask}, {vector} {text}, {vector} zeroinitializer")
 
 
 def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:

@@ -51,7 +51,7 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
 )
-from codegen.loops.value_ranges import ValueRanges, Whole, value_ranges
+from codegen.loops.value_ranges import Numbers, ValueRanges, Whole, value_ranges
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import K, Node, children, map_expr, map_index, map_stmt, statements, walk
 
@@ -169,15 +169,15 @@ class _Narrow:
 
     # ------------------------------------------------------------ what fits
 
-    def type_for(self, *values: Whole | None) -> DType | None:
+    def type_for(self, *values: Numbers | None) -> DType | None:
         """Return the type that has all of the numbers, of integers of twice as many bits; None where there is none."""
-        known = [x for x in values if x is not None and self._is_wide(x.dtype)]
+        known = [x for x in values if isinstance(x, Whole) and self._is_wide(x.dtype)]
         if len(known) < len(values):
             return None
         low, high = min(x.low for x in known), max(x.high for x in known)
         return next((to for to in TYPES[self.bits] if limits(to)[0] <= low and high <= limits(to)[1]), None)
 
-    def types_for(self, names: Iterable[str], values: Mapping[str, Whole]) -> Mapping[str, DType]:
+    def types_for(self, names: Iterable[str], values: Mapping[str, Numbers]) -> Mapping[str, DType]:
         """Return the types of those of some names or buffers that hold what such a type has."""
         return {name: to for name in sorted(names) if (to := self.type_for(values.get(name))) is not None}
 

@@ -1,4 +1,4 @@
-"""Between which numbers the integers of a function lie, whatever its arguments are.
+"""Between which numbers the integers and the floats of a function lie, whatever its arguments are.
 
     x[0] = 1_i64
     for t in 1 .. N { x[t] = x[t - 1] * 48271_i64 % 2147483647_i64 }      elements of x: 0 .. 2147483646, the product: 0 .. 103661183076066
@@ -6,24 +6,31 @@
 Found of all statements at once, in whatever order they run: a buffer has the numbers that anything stores to it, a name those of all values
 that are bound to it. What an element keeps, or takes from another of its buffer, adds nothing: `m = select(x > 0, index(i), m)` is an `i`.
 Of what a caller fills nothing is known but its type, and what wraps may be any number of its type; where loops ask at the beginning of
-every element that it lies in a range, and return where one does not, all that follows knows the range.
+every element that it lies in a range, and return where one does not, all that follows knows the range. On a side of a choice what its
+condition says is known of what that compares: `select(x > 1.0, 1.0, x)` is 1 at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from codegen.dtypes import DType, bool_, i64, limits, u32, u64
+from codegen.loops import float_ranges
+from codegen.loops.float_ranges import Floats
 from codegen.loops.indices import Range, range_of
 from codegen.loops.nodes import (
     Alloc,
     Binary,
     Boxes,
+    Call,
     Cast,
     Compare,
+    CompareOp,
     Const,
     Expr,
+    Fma,
     For,
     Function,
     Index,
@@ -40,7 +47,7 @@ from codegen.loops.nodes import (
     Unary,
     Var,
 )
-from codegen.loops.walk import range_of_condition, statements, stores
+from codegen.loops.walk import FLIPPED, loads, range_of_condition, statements, stores, walk
 
 ROUNDS = 4
 """How often what is known of all buffers is made of what is known of them: more find less than that in time."""
@@ -57,19 +64,40 @@ class Whole:
     high: int
 
 
+Numbers: TypeAlias = Whole | Floats
+
+
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
-    """What is known of the variables of loops, of names and of the elements of buffers: nothing of those that are missing."""
+    """What is known of the variables of loops, of names, of the elements of buffers and of `values` that a condition compares: nothing of
+    those that are missing."""
 
     variables: Mapping[str, Range] = field(default_factory=dict)
-    names: Mapping[str, Whole] = field(default_factory=dict)
-    buffers: Mapping[str, Whole] = field(default_factory=dict)
+    names: Mapping[str, Numbers] = field(default_factory=dict)
+    buffers: Mapping[str, Numbers] = field(default_factory=dict)
+    values: Mapping[Expr, Numbers] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    """The parameters of which something is known because the function asks for it."""
 
     def of(self, e: Expr) -> Whole | None:
         """Return between which numbers a value lies; None where it is no integer, or its type is not known."""
+        found = self.numbers(e)
+        return found if isinstance(found, Whole) else None
+
+    def floats(self, e: Expr) -> Floats | None:
+        """Return between which numbers a value lies; None where it is no float, or its type is not known."""
+        found = self.numbers(e)
+        return found if isinstance(found, Floats) else None
+
+    def numbers(self, e: Expr) -> Numbers | None:
+        """Return between which numbers a value lies; None where its type is not known."""
+        if self.values and e in self.values:
+            return self.values[e]
         match e:
-            case Const(number, dtype):
-                return Whole(dtype, int(number), int(number)) if dtype.is_integer else None
+            case Const(number, dtype) if dtype.is_integer:
+                return Whole(dtype, int(number), int(number))
+            case Const(number, dtype) if dtype.is_float:
+                return float_ranges.number(float(number), dtype)
             case Load(buffer):
                 return self.buffers.get(buffer)
             case Name(name):
@@ -79,27 +107,57 @@ class ValueRanges:
                 return _fitting(i64, (low, high)) if low is not None and high is not None else _any(i64)
             case Compare():
                 return Whole(bool_, 0, 1)
-            case Cast(dtype, x) if dtype.is_integer:
-                found = self.of(x)
-                return _fitting(dtype, (found.low, found.high)) if found is not None else _any(dtype)
-            case Select(_, x, y):
-                return _either((self.of(x), self.of(y)))
-            case Unary("neg", x):
-                found = self.of(x)
-                return None if found is None else _fitting(found.dtype, (-found.low, -found.high))
-            case Unary("abs", x):
-                found = self.of(x)
-                return None if found is None else _fitting(found.dtype, _magnitudes(found))
-            case Unary("bitnot", x):
-                found = self.of(x)
-                return None if found is None or not found.dtype.is_integer else _fitting(found.dtype, (~found.low, ~found.high))
+            case Cast(dtype, x):
+                return _converted(self.numbers(x), dtype)
+            case Select(cond, x, y):
+                return _either((self.where(cond, True).numbers(x), self.where(cond, False).numbers(y)))
+            case Unary(op, x):
+                found = self.numbers(x)
+                return None if found is None else _turned(op, found)
             case Binary("and" | "or"):
                 return None
             case Binary(op, lhs, rhs):
-                a, b = self.of(lhs), self.of(rhs)
-                return None if a is None or b is None else _made(op, a, b)
+                a, b = self.numbers(lhs), self.numbers(rhs)
+                if isinstance(a, Floats) and isinstance(b, Floats):
+                    return float_ranges.binary(op, a, b, same=lhs == rhs)
+                return _made(op, a, b) if isinstance(a, Whole) and isinstance(b, Whole) else None
+            case Fma(x, y, z):
+                parts = [found for part in (x, y, z) if (found := self.floats(part)) is not None]
+                return float_ranges.multiply_add(*parts) if len(parts) == 3 else None
+            case Call(fn, (x,)):
+                found = self.numbers(x)
+                return float_ranges.call(fn, found) if isinstance(found, Floats) else None
             case _:
                 return None
+
+    def where(self, cond: Expr, holds: bool) -> ValueRanges:
+        """Return what is known where a condition holds, or where it does not."""
+        match cond:
+            case Binary("and", x, y) if holds:
+                return self.where(x, True).where(y, True)
+            case Binary("or", x, y) if not holds:
+                return self.where(x, False).where(y, False)
+            case Compare(op, Const(), value) if op in FLIPPED:
+                return self.where(Compare(FLIPPED[op], value, cond.lhs), holds)
+            case Compare("==" | "!=" as op, x, y) if x == y:
+                floats = self.floats(x) if (op == "==") == holds else None
+                return self if floats is None else replace(self, values={**self.values, x: replace(floats, nan=False)})
+            case Compare(op, value, Const() as limit) if not isinstance(value, Const | IndexValue):
+                limited = _limited(self.numbers(value), op, self.numbers(limit), holds)
+                return self if limited is None else replace(self, values={**self.values, value: limited})
+            case _:
+                return self
+
+    def holds(self, cond: Expr) -> bool:
+        """Tell whether a condition holds that asks nothing of parameters which only questions tell about."""
+        match cond:
+            case Binary("and", x, y):
+                return self.holds(x) and self.holds(y)
+            case Compare(op, x, y) if op in FLIPPED and not any(load.buffer in self.asked for load in loads(cond)):
+                a, b = (self.of(x), self.of(y)) if op in ("<", "<=") else (self.of(y), self.of(x))
+                return a is not None and b is not None and (a.high < b.low or (a.high == b.low and op in ("<=", ">=")))
+            case _:
+                return False
 
     def unsigned(self, e: Binary) -> DType | None:
         """Return the type without a sign that has both sides of a division, and divides them sooner: neither is less than zero. None where
@@ -127,19 +185,25 @@ class ValueRanges:
 
 
 def value_ranges(function: Function) -> ValueRanges:
-    """Return what is known of the integers of `function`."""
+    """Return what is known of the integers of `function`, and of its floats where it makes integers of any."""
     every = [*statements(*function.body)]
     if any(isinstance(s, LoadMatrix | Mma | Boxes) for s in every):
         return ValueRanges()
     own = {s.buffer.name: s.buffer.dtype for s in every if isinstance(s, Alloc)}
     types = {p.name: p.dtype for p in function.params} | own
+    floats = any(isinstance(n, Cast) and _may_make_integers(n, types) for n in walk(*function.body))
     variables = dict[str, Range]()
     for s in every:
         if isinstance(s, For):
             low, high = range_of(s.lo, variables)[0], range_of(s.hi, variables)[1]
             between = low, None if high is None else high - 1
             variables[s.var] = _both(variables[s.var], between) if s.var in variables else between
-    start = {name: _any(dtype) for name, dtype in types.items() if dtype.is_integer} | _asked(function)
+    start: dict[str, Numbers] = {}
+    for name, dtype in types.items():
+        if dtype.is_integer or (dtype.is_float and floats):
+            start[name] = _any(dtype) if dtype.is_integer else Floats(dtype)
+    asked = _asked(function)
+    start |= asked
     known = ValueRanges(variables, {}, start)
     lets: dict[str, list[Expr]] = {}
     for s in every:
@@ -147,20 +211,27 @@ def value_ranges(function: Function) -> ValueRanges:
             lets.setdefault(s.name, []).append(s.value)
     others = {name: _Kept(name, lets) for name in own}
     for _ in range(ROUNDS):
-        bound: dict[str, list[Whole | None]] = {}
-        stored: dict[str, list[Whole | None]] = {}
+        bound: dict[str, list[Numbers | None]] = {}
+        stored: dict[str, list[Numbers | None]] = {}
         for s in every:
             match s:
                 case Let(name, value):
-                    bound.setdefault(name, []).append(known.of(value))
+                    bound.setdefault(name, []).append(known.numbers(value))
                 case Store(buffer=buffer, value=value) if buffer in start:
-                    stored.setdefault(buffer, []).extend(map(known.of, others[buffer].others(value) if buffer in own else (value,)))
+                    stored.setdefault(buffer, []).extend(map(known.numbers, others[buffer].others(value) if buffer in own else (value,)))
                 case _:
                     pass
         names = {name: found for name, values in bound.items() if (found := _either(values)) is not None}
         filled = {name: found for name, values in stored.items() if (found := _either(values)) is not None}
-        known = ValueRanges(variables, names, start | filled)
+        known = ValueRanges(variables, names, start | filled, asked=frozenset(asked))
     return known
+
+
+def _may_make_integers(e: Cast, types: Mapping[str, DType]) -> bool:
+    """Tell whether a conversion may be that of a float to an integer; `types`: those of buffers."""
+    if isinstance(e.value, Load):
+        return e.dtype.is_integer and types[e.value.buffer].is_float
+    return e.dtype.is_integer and not isinstance(e.value, IndexValue | Compare | Const)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +322,57 @@ def _fitting(dtype: DType, numbers: Iterable[int]) -> Whole:
     return Whole(dtype, min(found), max(found)) if low <= min(found) and max(found) <= high else Whole(dtype, low, high)
 
 
-def _either(found: Sequence[Whole | None]) -> Whole | None:
+def _limited(x: Numbers | None, op: CompareOp, limit: Numbers | None, holds: bool) -> Numbers | None:
+    """Return those numbers of which a comparison with a constant holds, or does not; None where that says nothing."""
+    if x is None or limit is None or op not in FLIPPED or (isinstance(limit, Floats) and limit.nan):
+        return None
+    step = 1 if isinstance(x, Whole) else 0
+    low, high = x.low, x.high
+    if (op in ("<", "<=")) == holds:
+        high = min(high, limit.high - step * (op in ("<", ">=")))
+    else:
+        low = max(low, limit.low + step * (op in (">", "<=")))
+    if low > high:
+        return None
+    if isinstance(x, Floats):
+        return Floats(x.dtype, low, high, x.nan and not holds)  # of a NaN none holds
+    return Whole(x.dtype, int(low), int(high))
+
+
+def _converted(x: Numbers | None, dtype: DType) -> Numbers | None:
+    """Return what numbers are as those of another type; nothing is known of `x` where it is None."""
+    if dtype.is_integer:
+        if isinstance(x, Floats):
+            return Whole(dtype, *float_ranges.truncated(x, *limits(dtype)))
+        return _any(dtype) if x is None else _fitting(dtype, (x.low, x.high))
+    if not dtype.is_float:
+        return None
+    if isinstance(x, Floats):
+        return float_ranges.converted(x, dtype)
+    return Floats(dtype) if x is None else float_ranges.of_whole(x.low, x.high, dtype)
+
+
+def _turned(op: str, x: Numbers) -> Numbers | None:
+    """Return what an operation makes of numbers."""
+    if isinstance(x, Floats):
+        return float_ranges.unary(op, x) if op in ("neg", "abs") else None
+    match op:
+        case "neg":
+            return _fitting(x.dtype, (-x.low, -x.high))
+        case "abs":
+            return _fitting(x.dtype, _magnitudes(x))
+        case "bitnot" if x.dtype.is_integer:
+            return _fitting(x.dtype, (~x.low, ~x.high))
+        case _:
+            return None
+
+
+def _either(found: Sequence[Numbers | None]) -> Numbers | None:
     """Return what any of several values may be; None where it is not known of all, or they are not of one type."""
-    every = [x for x in found if x is not None]
+    floats = [x for x in found if isinstance(x, Floats)]
+    if floats:
+        return float_ranges.either(floats) if len(floats) == len(found) else None
+    every = [x for x in found if isinstance(x, Whole)]
     if len(every) < len(found) or len({x.dtype for x in every}) != 1:
         return None
     return Whole(every[0].dtype, min(x.low for x in every), max(x.high for x in every))

@@ -23,6 +23,7 @@ from codegen.loops.nodes import (
     Cast,
     Commit,
     Compare,
+    CompareOp,
     Const,
     Dot,
     Expr,
@@ -64,6 +65,9 @@ K = TypeVar("K", Index, Expr, Load)
 OnIndex: TypeAlias = Callable[[Index], Index]
 OnExpr: TypeAlias = Callable[[Expr], Expr]
 OnStmt: TypeAlias = Callable[[Stmt], Stmt]
+
+FLIPPED: Mapping[CompareOp, CompareOp] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""What a comparison is with its sides exchanged."""
 
 # ---------------------------------------------------------------- rebuilding
 

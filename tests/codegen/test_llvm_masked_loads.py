@@ -62,3 +62,36 @@ def test_lanes_that_are_known_to_be_the_first_are_a_shorter_vector(level: str) -
     check(text, targets=[named(level)], x=x, y=np.zeros((5, 11), np.uint8))
     assert "llvm.masked" not in emit(parse(text), named(level))
     assert "<11 x i8>" in emit(parse(text), named(level))
+
+
+PLACES = """func f(m)(x: {t}[40, 3], at: i32[m, 16], out y: {t}[m, 16]) {{
+    for i in 0 .. m serial {{
+        for k in 0 .. 16 vector 16 {{
+            y[i, k] = {zero}
+            if at[i, k] >= 0_i32 and x[value(i64(at[i, k])), 1] > {zero} {{
+                y[i, k] = x[value(i64(at[i, k])), 1] + x[value(i64(at[i, k])), 2]
+            }}
+        }}
+    }}
+}}
+"""
+
+
+@pytest.mark.parametrize("dtype", [*ZEROS])
+def test_places_that_data_name_are_read_where_data_name_any_and_nothing_else_is(dtype: str) -> None:
+    kind = {"u8": np.uint8, "i16": np.int16, "f32": np.float32}[dtype]
+    x = np.random.default_rng(1).integers(0, 3, (40, 3)).astype(kind)
+    at = np.resize(np.array([0, 39, -1, 5, -(1 << 31), 12, 38], np.int32), (10, 16))
+    at[3] = -7
+    check(PLACES.format(t=dtype, zero=ZEROS[dtype]), {"m": 10}, targets=SOME, x=x, at=at, y=np.zeros((10, 16), kind))
+
+
+@pytest.mark.parametrize(("level", "dtype", "gathers"), [("x86-64-v4", "f32", 2), ("x86-64-v4", "u8", 0), ("x86-64-v3", "f32", 0)])
+def test_lanes_are_loaded_one_by_one_where_no_instruction_gathers_them_and_once_for_a_condition_and_what_it_decides(
+    level: str, dtype: str, gathers: int
+) -> None:
+    text = emit(parse(PLACES.format(t=dtype, zero=ZEROS[dtype])), named(level))
+    assert text.count("call <16 x float> @llvm.masked.gather") == gathers
+    assert "masked.gather.v16i8" not in text
+    loads = text.count("= load float") + text.count("= load i8")
+    assert loads == (0 if gathers else 32)

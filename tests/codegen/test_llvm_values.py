@@ -297,3 +297,16 @@ def test_truth_values_that_a_loop_carries_in_vectors_are_bytes_where_no_register
     assert not re.search(r"phi <\d+ x i1>", emit(parse(text), named("x86-64-v3")))
     random = np.random.default_rng(0)
     check(text, a=random.random((3, 9)) < 0.4, b=random.random((9, 64)) < 0.4, y=np.zeros((3, 64), bool))
+
+
+def test_what_is_left_of_wide_numbers_is_computed_in_as_many_bits() -> None:
+    text = """func f()(x: u32[16], out h: u32[16], out l: u32[16], out m: i16[16]) {
+        for i in 0 .. 16 vector 16 {
+            let p = u64(x[i]) * 3528531795_u64 - 5_u64
+            h[i] = u32(p >> 32_u64)
+            l[i] = u32(p & 4294967295_u64)
+            m[i] = i16(p + u64(x[i]))
+        } }"""
+    x = np.random.default_rng(1).integers(0, 1 << 32, 16, dtype=np.uint32)
+    check(text, targets=TARGETS, x=x, h=np.zeros(16, np.uint32), l=np.zeros(16, np.uint32), m=np.zeros(16, np.int16))
+    assert "mul <16 x i32>" in emit(parse(text), TARGETS[0])

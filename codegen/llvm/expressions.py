@@ -301,7 +301,7 @@ def _picked(state: State, e: Load, scope: Scope) -> Value | None:
         return None
     count = lanes.count if scope.mask is None else lanes.active
     along = [name for name, p in scope.vars.items() if lanes.atom in p.atoms()]
-    if count is None or len(along) != 1:
+    if count is None or len(along) != 1 or along[0] not in free_vars(*e.index):
         return None
     first = scope.vars[along[0]] - atom_poly(lanes.atom)
     order = [0] * count

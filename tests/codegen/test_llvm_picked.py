@@ -125,3 +125,12 @@ def test_picked_bytes_are_added_in_time(twice: str) -> None:
     """LLVM comes to no end with sums of bytes that it sees to be picked in one order of 64."""
     text = f"func f()(x: u8[64], out y: u8[64]) {{ for j in 0 .. 64 vector 64 {{ y[j] = {twice} }} }}"
     check(text, targets=[host()], x=values("u8", 64), y=np.zeros(64, np.uint8))
+
+
+def test_what_all_lanes_share_at_the_last_rows_is_one_element() -> None:
+    rows = "for k in 0 .. 7 { for j in 0 .. 16 vector 16 { y[j] = y[j] + w[x[2*(M // 2), k], j] } }"
+    text = f"func f(M)(x: u8[M, 7], w: f32[256, 16], out y: f32[16]) {{ {rows.replace('x[2*(M // 2), k]', 'value(x[2*(M // 2), k])')} }}"
+    written = emit(parse(text), named("x86-64-v4"))
+    assert not re.search(r"load <16 x i\d+>|masked\.(load|gather)", written)
+    arrays = {"x": values("u8", 21).reshape(3, 7), "w": values("f32", 4096).reshape(256, 16), "y": np.zeros(16, np.float32)}
+    check(text, sizes={"M": 2 + 1}, **arrays)

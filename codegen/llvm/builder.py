@@ -15,49 +15,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import gcd
 
 from codegen import polynomials
 from codegen.intrinsics import Intrinsic
 from codegen.llvm.facts import Facts, Poly
+from codegen.llvm.held import Held, HeldElements
 from codegen.llvm.target import Target
 from codegen.llvm.values import Value
 from codegen.loops.nodes import BinaryOp
 from codegen.polynomials import ZERO
 
 Text = list["str | Text"]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What registers hold of a buffer as it is in memory: `count` neighbours from the one at `index` on, or, None, elements at places of
-    their own; read or written where `condition` holds, into as many `lanes`."""
-
-    buffer: str
-    index: tuple[Poly, ...]
-    count: int | None
-    lanes: int
-    condition: tuple[str | None, ...]
-
-    def is_apart(self, other: Held) -> bool:
-        """Tell whether no element is one of `other`, whatever the variables are.
-
-        u[t % 2, i, j]    u[(t + 1) % 2, i - 1, j]      t - 2*p and t + 1 - 2*q are no one number
-        """
-        if self.buffer != other.buffer or self.count is None or other.count is None or not self.index:
-            return False
-        *outer, last = zip(self.index, other.index, strict=True)
-        return _are_apart(*last, self.count, other.count) or any(_are_apart(a, b, 1, 1) for a, b in outer)
-
-
-def _are_apart(first: Poly, second: Poly, count: int, other: int) -> bool:
-    """Tell whether none of `count` numbers from the first on is one of the `other` from the second on: the two lie a constant apart, up to
-    a multiple of what all variables are multiplied by."""
-    distance = second - first
-    step = gcd(*distance.without(()).terms.values())
-    if step == 0:
-        return distance.offset >= count or -distance.offset >= other
-    return distance.offset % step >= count and -distance.offset % step >= other
 
 
 @dataclass(slots=True)
@@ -75,7 +43,7 @@ class Region:
     code: Text
     placeholder: Text | None = None
     memo: dict[str, str] = field(default_factory=dict)
-    held: dict[int, dict[Held, str]] = field(default_factory=dict)
+    held: dict[int, HeldElements] = field(default_factory=dict)
     preheader: Text | None = None
     constant: frozenset[int] = frozenset()
     repeats: bool = False
@@ -146,19 +114,20 @@ class Builder:
     def held(self, buffer: int, *elements: Held) -> str | None:
         """Return the register that holds the first of some elements that any does, in the regions around."""
         known = [region.held[buffer] for region in self.regions if buffer in region.held]
-        return next((found[one] for one in elements for found in known if one in found), None)
+        registers = (held.found(one) for one in elements for held in known)
+        return next((register for register in registers if register is not None), None)
 
     def keep(self, buffer: int, elements: Held, register: str) -> None:
         """Note that a register holds elements of a buffer from here on."""
-        self.region.held.setdefault(buffer, {})[elements] = register
+        self.region.held.setdefault(buffer, HeldElements()).keep(elements, register)
 
     def forget(self, buffer: int, written: Held | None = None) -> None:
         """Note that memory has other values now than registers held: of the elements that are `written`, or, None, of any."""
         for region in self.regions:
-            known = region.held.pop(buffer, {})
-            kept = {e: register for e, register in known.items() if written is not None and e.is_apart(written)}
-            if kept:
-                region.held[buffer] = kept
+            if written is None:
+                region.held.pop(buffer, None)
+            elif buffer in region.held:
+                region.held[buffer].forget(written)
 
     def depth_of(self, name: str) -> int | None:
         """Return how deep the region lies whose `pure` instruction made a value; None where no such instruction around did."""

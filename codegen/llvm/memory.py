@@ -35,10 +35,11 @@ from codegen.llvm.addresses import (
     splat_of,
     vector_index,
 )
-from codegen.llvm.builder import Builder, Held
+from codegen.llvm.builder import Builder
 from codegen.llvm.convert import from_memory, to_memory
 from codegen.llvm.emitted import LaneReads
 from codegen.llvm.facts import Poly
+from codegen.llvm.held import Held
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, Part, in_rows
 from codegen.llvm.masked_accesses import kept_apart, masked_gather, masked_load, masked_scatter, masked_store, taking_part
 from codegen.llvm.masks import first_lanes, known_lanes, lanes_between, masks_around, positive

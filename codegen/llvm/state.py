@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from codegen.dtypes import DType, bool_, i8
-from codegen.llvm.builder import Builder, Held
+from codegen.llvm.builder import Builder
 from codegen.llvm.emitted import Emitted
 from codegen.llvm.facts import Poly
+from codegen.llvm.held import Held
 from codegen.llvm.interleave import Interleaved
 from codegen.llvm.masks import common, has_mask_registers
 from codegen.llvm.register_transpose import Copies

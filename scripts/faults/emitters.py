@@ -36,7 +36,7 @@ FAULTS = (
     ),
     Fault(
         "llvm-stale-lanes",
-        "codegen/llvm/builder.py",
+        "codegen/llvm/held.py",
         "return distance.offset >= count or -distance.offset >= other",
         "return distance.offset >= 1 or -distance.offset >= 1",
         "what was loaded stays known where a store overlaps it",
@@ -44,7 +44,7 @@ FAULTS = (
     ),
     Fault(
         "llvm-stale-rows",
-        "codegen/llvm/builder.py",
+        "codegen/llvm/held.py",
         "return distance.offset % step >= count and -distance.offset % step >= other",
         "return True",
         "rows that may be one are taken for two",

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from llvm_run import check, values
 
 from codegen.llvm.emit import emit
+from codegen.llvm.held import Held, HeldElements
 from codegen.llvm.target import named
 from codegen.loops.parser import parse
+from codegen.polynomials import Poly
 
 
 def reads(text: str) -> int:
@@ -58,3 +62,35 @@ def test_what_one_side_of_a_branch_writes_is_not_known_behind_it() -> None:
     }"""
     for c in (0, 1):
         check(text, c=np.array([c], np.int32), u=values("f64", 32).reshape(4, 8), y=np.zeros(8))
+
+
+def elements(row: int, step: int, start: int, count: int | None) -> Held:
+    return Held("y", (Poly({("i",): 1, (): row}), Poly({("j",): step, (): start})), count, count or 4, ())
+
+
+ELEMENTS = st.builds(elements, st.integers(0, 2), st.sampled_from([0, 3, 16]), st.integers(0, 40), st.sampled_from([1, 4, 16, None]))
+
+
+@given(st.lists(ELEMENTS, max_size=30), ELEMENTS)
+def test_what_is_apart_from_what_is_written_stays_held(kept: list[Held], written: Held) -> None:
+    known = HeldElements()
+    for k, one in enumerate(kept):
+        known.keep(one, str(k))
+    known.forget(written)
+    left = {one: str(k) for k, one in enumerate(kept) if one.is_apart(written)}
+    assert {one: known.found(one) for one in kept if known.found(one) is not None} == left
+
+
+def test_a_store_among_many_is_compared_with_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, is_apart, known = list[Held](), Held.is_apart, HeldElements()
+
+    def asked(one: Held, other: Held) -> bool:
+        compared.append(one)
+        return is_apart(one, other)
+
+    monkeypatch.setattr(Held, "is_apart", asked)
+    for row in range(10):
+        for k in range(100):
+            known.keep(elements(row, 16, 16 * k, 16), f"%{row}_{k}")
+    known.forget(elements(3, 16, 16 * 50 + 8, 16))
+    assert compared == [elements(3, 16, 16 * k, 16) for k in (50, 51)]

@@ -21,7 +21,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,8 +42,14 @@ SEEDS = range(9)
 _GUARD = 256
 """Bytes before and after every buffer that nobody may write; also what buffers are aligned to."""
 
-_COMPILE = ("-std=c++17", "-Og", "-fPIC", "-c", "-w", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-fno-strict-aliasing")
+_COMPILE = (
+    *("-std=c++17", "-fPIC", "-w", "-fvisibility=hidden", "-fno-gnu-unique"),
+    *("-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-fno-strict-aliasing"),
+)
+_KERNELS = ("-Og",)
 """Kernels are compiled for a few runs: `-O1` takes a third longer, and what it makes runs no faster."""
+_EMULATOR = ("-O1", "-DTL_EMULATOR")
+"""The emulator itself is compiled once for all libraries, and so is what it declares to kernels."""
 _CHECKS = ("-fsanitize=bounds,signed-integer-overflow", "-fno-sanitize-recover=all")
 
 
@@ -158,17 +164,45 @@ def build(kernels: Iterable[Kernel], directory: Path | None = None, *, terms: bo
     compiler = shutil.which("g++")
     if compiler is None:
         raise EmulatorError("g++ is needed to run kernel text without a GPU and was not found; install it (Debian, Ubuntu: g++)", names)
-    text = source(wanted, terms=terms)
-    flags = (*_COMPILE, *_CHECKS, *(("-ftrivial-auto-var-init=pattern",) if _version(compiler) >= 12 else ()))
-    key = key_of((text, compiler, str(_version(compiler)), *flags))
-    path = (directory or default_directory() / "emulator") / f"{key}.so"
+    kept = directory or default_directory() / "emulator"
     try:
-        private_directory(path.parent)
+        private_directory(kept)
     except OSError as problem:
         raise EmulatorError(f"the libraries of the emulator cannot be kept: {problem}", names) from None
-    if not _is_ours(path):
-        _compile(compiler, flags, text, path, names)
+    text, itself = source(wanted, terms=terms), prelude.emulator(terms=terms, warp=_warp(wanted))
+    command = (compiler, *_COMPILE, *_CHECKS, *(("-ftrivial-auto-var-init=pattern",) if _version(compiler) >= 12 else ()))
+    how = (itself, str(_version(compiler)), *command, *_KERNELS, *_EMULATOR)
+
+    before = _kept(kept, ".h", how, lambda path: path.write_text(itself, "utf-8"))
+
+    def precompiled(path: Path) -> None:
+        _called((*command, *_KERNELS, "-x", "c++-header", str(before), "-o", str(path)), names)
+
+    def emulator(path: Path) -> None:
+        _called((*command, *_EMULATOR, "-c", "-x", "c++", str(before), "-o", str(path)), names)
+
+    def library(path: Path) -> None:
+        _kept(kept, ".h.gch", how, precompiled)  # which g++ finds beside what is included
+        compiled = str(path.with_suffix(".o"))
+        _called((*command, *_KERNELS, "-include", str(before), "-c", "-x", "c++", "-", "-o", compiled), names, text)
+        # Linked apart: the checks bring their own handlers, and no library of g++.
+        _called((compiler, "-shared", "-Wl,-z,defs", compiled, str(_kept(kept, ".o", how, emulator)), "-o", str(path)), names)
+
+    path = _kept(kept, ".so", (text, *how), library)
     return Library(path, _loaded(path))
+
+
+def _kept(directory: Path, ending: str, parts: Iterable[str], make: Callable[[Path], object]) -> Path:
+    """Return the file of `directory` for what is made of `parts`. Where there is none, `make` writes it to the path that it is given; then
+    it is there, whole or not at all."""
+    path = directory / f"{key_of(parts)}{ending}"
+    if not _is_ours(path):
+        with tempfile.TemporaryDirectory(dir=directory) as folder:
+            made = Path(folder) / f"made{ending}"
+            make(made)
+            made.chmod(0o700)
+            os.replace(made, path)
+    return path
 
 
 def _is_ours(path: Path) -> bool:
@@ -183,13 +217,18 @@ _LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|0x[\da-
 
 
 def source(kernels: Sequence[Kernel], *, terms: bool = False) -> str:
-    """Return what g++ compiles: the prelude, then each kernel and its entry. Lines count from the first of a kernel's text. With `terms`
-    floats are a class, and so is what is written as a number. Warps of all kernels have as many threads."""
+    """Return what g++ compiles after the prelude: each kernel and its entry. Lines count from the first of a kernel's text. With `terms`
+    floats are a class, and so is what is written as a number."""
     texts = "".join(f'\n#line 1 "{k.name}"\n{k.text}\nTL_EXPORT({k.name})\n' for k in kernels)
     if terms:
         texts = _LITERAL.sub(lambda found: f"tl_{'f32' if found[1] else 'f64'}({found[0]})", texts)
-    (warp,) = {k.warp for k in kernels} or {32}
-    return prelude.emulator(texts, terms=terms, warp=warp) + texts
+    return prelude.instructions(texts) + texts
+
+
+def _warp(kernels: Sequence[Kernel]) -> int:
+    """Return how many threads the warps of these kernels have, which is the same for all."""
+    (threads,) = {k.warp for k in kernels} or {32}
+    return threads
 
 
 def run(
@@ -280,19 +319,10 @@ def _place(numbers: Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _compile(compiler: str, flags: Sequence[str], text: str, path: Path, names: str) -> None:
-    """Write the library to `path`, whole or not at all. It is linked apart: the checks bring their own handlers, and no library of g++."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        object_file, shared = Path(folder) / "kernels.o", Path(folder) / "kernels.so"
-        for command in (
-            [compiler, *flags, "-x", "c++", "-", "-o", str(object_file)],
-            [compiler, "-shared", "-Wl,-z,defs", str(object_file), "-o", str(shared)],
-        ):
-            result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-            if result.returncode:
-                raise EmulatorError(f"g++ refuses the text:\n{result.stderr}", names)
-        shared.chmod(0o700)
-        os.replace(shared, path)
+def _called(command: Sequence[str], names: str, text: str = "") -> None:
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise EmulatorError(f"g++ refuses the text:\n{result.stderr}", names)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,15 @@ def test_text_that_is_not_cpp_is_refused_with_what_gpp_says() -> None:
 def test_a_library_is_compiled_once(tmp_path: Path) -> None:
     first = build([GATHER], tmp_path)
     assert build([GATHER], tmp_path).path == first.path
-    assert [p.name for p in tmp_path.iterdir()] == [first.path.name]
+    assert list(tmp_path.glob("*.so")) == [first.path]
+
+
+def test_the_emulator_itself_is_compiled_once_for_all_libraries(tmp_path: Path) -> None:
+    build([GATHER], tmp_path)
+    shared = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.suffix != ".so"}
+    another = build([replace(GATHER, name="another", text=GATHER.text.replace("gather", "another"))], tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.suffix != ".so"} == shared
+    assert another.cell_bytes
 
 
 def test_without_gpp_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,15 @@ _INCLUDE = re.compile(r'^#include "([a-z_/]+\.h)"$', re.MULTILINE)
 _ORDERING = re.compile(r"\b(tl_(mbarrier|named_barrier|cluster_barrier|async_fence|tma|wgmma)|TL_(TMA|WGMMA))_?")
 
 
-def emulator(kernels: str, *, terms: bool = False, warp: int = 32) -> str:
-    """Return the text to put before `kernels`, whose warps have so many threads, for g++. It includes headers of the standard library.
-    `terms`: floats are terms."""
-    settings = f"#define TL_WARP {warp}\n" + ("#define TL_TERMS\n" if terms else "")
-    return settings + _emulator() + "".join(map(wgmma.for_emulator, wgmma.named(kernels)))
+def emulator(*, terms: bool = False, warp: int = 32) -> str:
+    """Return the text to put before kernels whose warps have so many threads, for g++. It includes headers of the standard library.
+    `terms`: floats are terms. After it come the `instructions` that the kernels name."""
+    return f"#define TL_WARP {warp}\n" + ("#define TL_TERMS\n" if terms else "") + _emulator()
+
+
+def instructions(kernels: str) -> str:
+    """Return what the emulator has to be told of the instructions of warpgroups that `kernels` name."""
+    return "".join(map(wgmma.for_emulator, wgmma.named(kernels)))
 
 
 def orders_in_parts(kernel: str) -> bool:

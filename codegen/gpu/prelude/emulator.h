@@ -29,6 +29,14 @@
 #include <new>
 #include <sys/mman.h>
 
+// What the emulator itself does is compiled once, as a text of its own (TL_EMULATOR): kernels have its state and call its functions.
+#ifdef TL_EMULATOR
+#define TL_ONCE __attribute__((used))
+#else
+#define TL_ONCE extern inline __attribute__((gnu_inline, noinline, noipa))
+#endif
+#define TL_ASKED __attribute__((visibility("default"))) // what is called from outside
+
 #define TL_FUNCTION static inline __attribute__((unused))
 #define TL_ALIGN(bytes) __attribute__((aligned(bytes)))
 #define TL_RESTRICT __restrict

@@ -10,8 +10,8 @@ struct MbarrierState {
     uint32_t landed; // the last phase in which a bulk copy has landed, counted from 1; 0: none has
     int gathering, released; // rows of clocks.h: what those who arrived in this phase, and in all before, have seen
 };
-static MbarrierState mbarriers[most_mbarriers];
-static int mbarrier_count;
+inline MbarrierState mbarriers[most_mbarriers];
+inline int mbarrier_count;
 
 const int named_barriers = 16;
 struct NamedBarrier {
@@ -19,22 +19,22 @@ struct NamedBarrier {
     uint64_t generation;
     Meeting meeting;
 };
-static NamedBarrier named[most_blocks][named_barriers];
-static Meeting whole_cluster;
-static uint32_t reached_from_elsewhere[most_blocks][most_threads]; // the last time at which each thread of another block did
+inline NamedBarrier named[most_blocks][named_barriers];
+inline Meeting whole_cluster;
+inline uint32_t reached_from_elsewhere[most_blocks][most_threads]; // the last time at which each thread of another block did
 
-static void begin_barriers() {
+TL_ONCE void begin_barriers() {
     mbarrier_count = 0;
     memset(named, 0, sizeof named);
     if (block_count > 1) memset(reached_from_elsewhere, 0, sizeof reached_from_elsewhere);
     whole_cluster = Meeting{thread_count, 0, 0, 0, "", 0};
 }
 
-static void needs_clocks(const char* what) {
+TL_ONCE void needs_clocks(const char* what) {
     if (!clocks) fault("%s in a kernel that is not said to use it", what);
 }
 
-static MbarrierState& mbarrier_at(const Address& b, const char* did, int line) {
+TL_ONCE MbarrierState& mbarrier_at(const Address& b, const char* did, int line) {
     if (!in_arena(b.at)) fault("%s of line %d: a barrier that is not in shared memory", did, line);
     if ((b.at - arena) % 8) fault("%s of line %d: a barrier at an address that is no multiple of 8", did, line);
     checked(b.region, b.at, 8, 8, "uses");
@@ -50,7 +50,7 @@ static MbarrierState& mbarrier_at(const Address& b, const char* did, int line) {
     fault("%s of line %d: shared %s[%d] is no barrier yet", did, line, name, index);
 }
 
-static void mbarrier_init(Address b, int arrivals, int line) {
+TL_ONCE void mbarrier_init(Address b, int arrivals, int line) {
     needs_clocks("tl_mbarrier_init");
     if (!in_arena(b.at)) fault("tl_mbarrier_init of line %d: a barrier that is not in shared memory", line);
     if (arrivals < 1) fault("tl_mbarrier_init of line %d: a barrier of %d arrivals", line, arrivals);
@@ -69,7 +69,7 @@ static void mbarrier_init(Address b, int arrivals, int line) {
 }
 
 // Ends the phase if nothing is missing any more.
-static void settle(MbarrierState& m) {
+TL_ONCE void settle(MbarrierState& m) {
     if (m.barrier.pending || m.barrier.bytes) return;
     for (int i = 0; i < thread_count; ++i) {
         const Thread& t = threads[i];
@@ -87,7 +87,7 @@ static void settle(MbarrierState& m) {
     m.barrier.phase++;
 }
 
-static void arrive(MbarrierState& m, const char* did, int line) {
+TL_ONCE void arrive(MbarrierState& m, const char* did, int line) {
     if (!m.barrier.pending) {
         int index;
         const char* name = name_of(m.barrier.at, &index);
@@ -99,10 +99,10 @@ static void arrive(MbarrierState& m, const char* did, int line) {
     settle(m);
 }
 
-static void mbarrier_arrive(Address b, int line) { arrive(mbarrier_at(b, "tl_mbarrier_arrive", line), "tl_mbarrier_arrive", line); }
+TL_ONCE void mbarrier_arrive(Address b, int line) { arrive(mbarrier_at(b, "tl_mbarrier_arrive", line), "tl_mbarrier_arrive", line); }
 
 // At the same place in another block of the cluster.
-static void mbarrier_arrive_at(Address b, int block, int line) {
+TL_ONCE void mbarrier_arrive_at(Address b, int block, int line) {
     if (block < 0 || block >= block_count) fault("tl_mbarrier_arrive_at of line %d: there is no block %d in the cluster", line, block);
     if (!in_arena(b.at)) fault("tl_mbarrier_arrive_at of line %d: a barrier that is not in shared memory", line);
     char* at = b.at + (int64_t)(block - running->block) * arena_stride;
@@ -113,14 +113,14 @@ static void mbarrier_arrive_at(Address b, int block, int line) {
     arrive(mbarrier_at(there, "tl_mbarrier_arrive_at", line), "tl_mbarrier_arrive_at", line);
 }
 
-static void mbarrier_expect(Address b, int64_t bytes, int line) {
+TL_ONCE void mbarrier_expect(Address b, int64_t bytes, int line) {
     MbarrierState& m = mbarrier_at(b, "tl_mbarrier_expect", line);
     if (bytes < 0 || bytes >= 1 << 20) fault("tl_mbarrier_expect of line %d: %lld bytes", line, (long long)bytes);
     m.barrier.bytes += bytes;
     arrive(m, "tl_mbarrier_expect", line);
 }
 
-static void mbarrier_wait(Address b, uint32_t parity, int line) {
+TL_ONCE void mbarrier_wait(Address b, uint32_t parity, int line) {
     MbarrierState& m = mbarrier_at(b, "tl_mbarrier_wait", line);
     if (!completed(m.barrier, parity)) {
         running->waits_for = &m.barrier, running->waits_parity = parity, running->waits_line = line;
@@ -134,7 +134,7 @@ static void mbarrier_wait(Address b, uint32_t parity, int line) {
 // ---------------------------------------------------------------- barriers of some threads
 
 // Counts an arrival; true for the last one, after which everybody has seen what all had.
-static bool count_in(NamedBarrier& b, int number, int members, const char* what, int line) {
+TL_ONCE bool count_in(NamedBarrier& b, int number, int members, const char* what, int line) {
     needs_clocks(what);
     if (number < 1 || number >= named_barriers) fault("%s of line %d: there is no barrier %d", what, line, number);
     if (members < warp_size || members % warp_size || members > threads_of_block) fault("%s of line %d: %d threads", what, line, members);
@@ -150,7 +150,7 @@ static bool count_in(NamedBarrier& b, int number, int members, const char* what,
     return true;
 }
 
-static void named_barrier(int number, int members, int line) {
+TL_ONCE void named_barrier(int number, int members, int line) {
     NamedBarrier& b = named[running->block][number & (named_barriers - 1)];
     bool last = count_in(b, number, members, "tl_named_barrier", line);
     b.meeting.what = "tl_named_barrier", b.meeting.line = line;
@@ -164,23 +164,23 @@ static void named_barrier(int number, int members, int line) {
     take(sight_of(*running), sight(b.passed));
 }
 
-static void named_barrier_arrive(int number, int members, int line) {
+TL_ONCE void named_barrier_arrive(int number, int members, int line) {
     NamedBarrier& b = named[running->block][number & (named_barriers - 1)];
     if (count_in(b, number, members, "tl_named_barrier_arrive", line)) b.meeting.generation++;
 }
 
-static void cluster_barrier(int line) {
+TL_ONCE void cluster_barrier(int line) {
     needs_clocks("tl_cluster_barrier");
     if (meet(whole_cluster, "tl_cluster_barrier", line)) share_clocks(0, thread_count);
 }
 
-static void async_fence() {
+TL_ONCE void async_fence() {
     needs_clocks("tl_async_fence");
     fence_of(*running);
 }
 
 // The last thread of a block leaves: what others do to its shared memory must lie before.
-static void leave_cluster() {
+TL_ONCE void leave_cluster() {
     leave(whole_cluster);
     int block = running->block, first = block * threads_of_block;
     if (block_count == 1 || whole_blocks[block].left < threads_of_block) return;
@@ -192,7 +192,7 @@ static void leave_cluster() {
     }
 }
 
-static void set_registers(int count, const char* what, int line) {
+TL_ONCE void set_registers(int count, const char* what, int line) {
     if (count < 24 || count > 256 || count % 8) fault("%s of line %d: %d registers", what, line, count);
     meet(warps[running->warp], what, line);
 }

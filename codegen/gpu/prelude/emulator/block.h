@@ -11,10 +11,10 @@ const int warp_size = TL_WARP;
 // Lanes of a warp, a bit for each.
 #if TL_WARP > 32
 typedef uint64_t Lanes;
-static inline int first_lane(Lanes lanes) { return __builtin_ctzll(lanes); }
+inline int first_lane(Lanes lanes) { return __builtin_ctzll(lanes); }
 #else
 typedef uint32_t Lanes;
-static inline int first_lane(Lanes lanes) { return __builtin_ctz(lanes); }
+inline int first_lane(Lanes lanes) { return __builtin_ctz(lanes); }
 #endif
 const int most_threads_of_block = 1024;
 const int most_threads = 2048; // of all blocks that run together
@@ -75,21 +75,21 @@ struct Fault {
     char problem[512];
 };
 
-static Thread threads[most_threads];
-static Thread* running;
-static int order[most_threads]; // thread numbers, as they take turns
-static int turn;                // of the running thread in `order`
-static int thread_count, threads_of_block, block_count, alive;
-static Meeting whole_blocks[most_blocks], warps[most_threads / warp_size];
-static uint32_t warp_steps[most_threads / warp_size]; // barriers that each warp has passed
-static Place block_places[most_blocks], block_shape, grid_shape, cluster_shape;
-static Context outside;
-static Fault* fault_of_launch;
-static Landing landing;
-static Turns turns;
-static uint64_t random_state;
+inline Thread threads[most_threads];
+inline Thread* running;
+inline int order[most_threads]; // thread numbers, as they take turns
+inline int turn;                // of the running thread in `order`
+inline int thread_count, threads_of_block, block_count, alive;
+inline Meeting whole_blocks[most_blocks], warps[most_threads / warp_size];
+inline uint32_t warp_steps[most_threads / warp_size]; // barriers that each warp has passed
+inline Place block_places[most_blocks], block_shape, grid_shape, cluster_shape;
+inline Context outside;
+inline Fault* fault_of_launch;
+inline Landing landing;
+inline Turns turns;
+inline uint64_t random_state;
 
-static uint32_t random_below(uint32_t limit) {
+TL_ONCE uint32_t random_below(uint32_t limit) {
     random_state ^= random_state << 13;
     random_state ^= random_state >> 7;
     random_state ^= random_state << 17;
@@ -97,7 +97,7 @@ static uint32_t random_below(uint32_t limit) {
 }
 
 // Ends the launch. The fibres are left where they are.
-[[noreturn]] static __attribute__((noinline, format(printf, 1, 2))) void fault(const char* problem, ...) {
+[[noreturn]] TL_ONCE __attribute__((noinline, format(printf, 1, 2))) void fault(const char* problem, ...) {
     Fault& f = *fault_of_launch;
     f.happened = 1;
     const Place& block = block_places[running->block];
@@ -112,17 +112,17 @@ static uint32_t random_below(uint32_t limit) {
     abort();
 }
 
-static bool completed(const Mbarrier& m, uint32_t parity) { return (m.phase & 1) != (parity & 1); }
+TL_ONCE bool completed(const Mbarrier& m, uint32_t parity) { return (m.phase & 1) != (parity & 1); }
 
-static bool can_run(const Thread& t) {
+TL_ONCE bool can_run(const Thread& t) {
     if (t.done || (t.waits_in && t.waits_in->generation == t.waits_since)) return false;
     return !t.waits_for || completed(*t.waits_for, t.waits_parity);
 }
 
-static const char* name_of(const char* at, int* index);
+TL_ONCE const char* name_of(const char* at, int* index);
 
 // Nobody can go on: says where the first thread waits, and where the first one that waits elsewhere.
-[[noreturn]] static void deadlock() {
+[[noreturn]] TL_ONCE void deadlock() {
     struct Wait {
         int count;
         const Thread* first;
@@ -161,7 +161,7 @@ static const char* name_of(const char* at, int* index);
 }
 
 // Returns the turn of a thread that can run, the first of `count` from `start` on after skipping `skip`, or -1.
-static int first_of(int start, int count, int skip) {
+TL_ONCE int first_of(int start, int count, int skip) {
     for (int i = 0; i < count; ++i) {
         int candidate = start + (skip + i) % count;
         if (can_run(threads[order[candidate]])) return candidate;
@@ -169,7 +169,7 @@ static int first_of(int start, int count, int skip) {
     return -1;
 }
 
-static int choose_turn() {
+TL_ONCE int choose_turn() {
     if (turns == one_warp_ahead) {
         int start = turn / warp_size * warp_size;
         int count = start + warp_size <= thread_count ? warp_size : thread_count - start;
@@ -180,10 +180,10 @@ static int choose_turn() {
 }
 
 // Something that goes on beside the threads gets done, if there is such a thing (bulk.h).
-static bool go_on_without_threads();
+TL_ONCE bool go_on_without_threads();
 
 // Lets somebody else run, until it is the turn of this thread again.
-static void give_way() {
+TL_ONCE void give_way() {
     Thread* me = running;
     if (landing == at_random && random_below(4) == 0) go_on_without_threads();
     int next = choose_turn();
@@ -197,7 +197,7 @@ static void give_way() {
 }
 
 // Returns when all members have come here. True for the last one to arrive, which nobody has overtaken yet.
-static bool meet(Meeting& meeting, const char* what, int line) {
+TL_ONCE bool meet(Meeting& meeting, const char* what, int line) {
     if (meeting.left) fault("waits in %s of line %d, which %d threads that have left will never reach", what, line, meeting.left);
     if (meeting.arrived && (meeting.line != line || strcmp(meeting.what, what)))
         fault("comes to %s of line %d while others wait in %s of line %d", what, line, meeting.what, meeting.line);
@@ -215,7 +215,7 @@ static bool meet(Meeting& meeting, const char* what, int line) {
     return false;
 }
 
-static void leave(Meeting& meeting) {
+TL_ONCE void leave(Meeting& meeting) {
     if (meeting.arrived) fault("leaves while %d threads wait in %s of line %d", meeting.arrived, meeting.what, meeting.line);
     meeting.left++;
 }

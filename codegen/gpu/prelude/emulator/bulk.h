@@ -26,8 +26,8 @@ struct BulkCopy {
     uint32_t time;
 };
 
-static BulkCopy* loads;
-static int loads_under_way, loads_capacity;
+inline BulkCopy* loads;
+inline int loads_under_way, loads_capacity;
 
 struct Stores {
     BulkCopy copies[64];
@@ -36,9 +36,9 @@ struct Stores {
     uint32_t committed; // groups
     int agent;          // 0: none yet
 };
-static Stores* stores_of_threads[most_threads];
+inline Stores* stores_of_threads[most_threads];
 
-static void begin_bulk() {
+TL_ONCE void begin_bulk() {
     loads_under_way = 0;
     for (int i = 0; i < most_threads; ++i)
         if (stores_of_threads[i]) stores_of_threads[i]->count = 0, stores_of_threads[i]->committed = 0, stores_of_threads[i]->agent = 0;
@@ -46,12 +46,12 @@ static void begin_bulk() {
 
 // Where a byte of shared memory lies when the sixteens in rows of `swizzle` bytes are exchanged: as many bits of the address from the
 // seventh on as tell them apart are added to those from the fourth on, without carry. 0 leaves everything where it is.
-static char* swizzled(char* at, int swizzle) {
+TL_ONCE char* swizzled(char* at, int swizzle) {
     int64_t address = (at - arena) % arena_stride;
     return at - address + (address ^ (swizzle ? address >> 3 & (swizzle - 1) & ~15 : 0));
 }
 
-static int64_t box_bytes(const tl_tensor_map& m) {
+TL_ONCE int64_t box_bytes(const tl_tensor_map& m) {
     int64_t bytes = m.element_bytes;
     for (int d = 0; d < m.rank; ++d) bytes *= m.box[d];
     return bytes;
@@ -81,7 +81,7 @@ template <class F> static void each_run(const tl_tensor_map& m, const Coordinate
     }
 }
 
-static void land(int i) {
+TL_ONCE void land(int i) {
     BulkCopy c = loads[i];
     loads[i] = loads[--loads_under_way];
     for (int b = 0; b < c.targets; ++b) {
@@ -102,13 +102,13 @@ static void land(int i) {
     }
 }
 
-static bool go_on_without_threads() {
+TL_ONCE bool go_on_without_threads() {
     if (!loads_under_way) return false;
     land((int)random_below((uint32_t)loads_under_way));
     return true;
 }
 
-static void check_box(const tl_tensor_map& m, const char* shared, int rank, const char* what, int line) {
+TL_ONCE void check_box(const tl_tensor_map& m, const char* shared, int rank, const char* what, int line) {
     needs_clocks(what);
     if (m.rank != rank) fault("%s of line %d: the tensor map has %d axes", what, line, m.rank);
     if (!in_arena(shared)) fault("%s of line %d: a box that is not in shared memory", what, line);
@@ -120,7 +120,7 @@ static void check_box(const tl_tensor_map& m, const char* shared, int rank, cons
               (long long)box_bytes(m), (long long)offset, (long long)whole_arenas[running->block].bytes);
 }
 
-static void tma_load(Address to, const tl_tensor_map& m, Coordinates from, int rank, Address barrier, int mask, const char* what, int line) {
+TL_ONCE void tma_load(Address to, const tl_tensor_map& m, Coordinates from, int rank, Address barrier, int mask, const char* what, int line) {
     check_box(m, to.at, rank, what, line);
     mbarrier_at(barrier, what, line);
     BulkCopy c = {};
@@ -155,13 +155,13 @@ static void tma_load(Address to, const tl_tensor_map& m, Coordinates from, int r
     if (landing == at_once || (landing == at_random && random_below(2))) land(loads_under_way - 1);
 }
 
-static void store_now(const BulkCopy& c) {
+TL_ONCE void store_now(const BulkCopy& c) {
     each_run(c.map, c.from, [&](int64_t byte, const char* at) {
         if (at) memcpy((char*)at, swizzled(c.to + byte, c.map.swizzle), c.map.element_bytes);
     });
 }
 
-static void tma_store(const tl_tensor_map& m, Coordinates to, int rank, Address from, const char* what, int line) {
+TL_ONCE void tma_store(const tl_tensor_map& m, Coordinates to, int rank, Address from, const char* what, int line) {
     check_box(m, from.at, rank, what, line);
     Stores*& s = stores_of_threads[running->number];
     if (!s) s = (Stores*)calloc(1, sizeof(Stores));
@@ -182,13 +182,13 @@ static void tma_store(const tl_tensor_map& m, Coordinates to, int rank, Address 
     }
 }
 
-static void tma_store_commit() {
+TL_ONCE void tma_store_commit() {
     Stores* s = stores_of_threads[running->number];
     if (s) s->committed++;
 }
 
 // Waits until shared memory has been read for all groups but the last ones; global memory is written then, too.
-static void tma_store_wait(int groups) {
+TL_ONCE void tma_store_wait(int groups) {
     Stores* s = stores_of_threads[running->number];
     if (!s || !s->agent) return;
     int kept = 0;
@@ -205,7 +205,7 @@ static void tma_store_wait(int groups) {
     if (seen < done) seen = done;
 }
 
-static void leave_bulk() {
+TL_ONCE void leave_bulk() {
     Stores* s = stores_of_threads[running->number];
     if (s && s->count) fault("leaves with %d bulk stores under way that it has not waited for", s->count);
     if (alive > 1) return;

@@ -9,7 +9,7 @@
 
 namespace tl_emulator {
 
-static bool clocks; // of the kernel that runs
+inline bool clocks; // of the kernel that runs
 
 const int most_agents_beside = 512;
 
@@ -18,65 +18,65 @@ struct Sight {
     uint32_t* fenced;
 };
 
-static uint32_t* sight_memory;
-static size_t sight_capacity;
-static int agent_count, agent_stride, sight_count, sight_limit;
+inline uint32_t* sight_memory;
+inline size_t sight_capacity;
+inline int agent_count, agent_stride, sight_count, sight_limit;
 
 // What an agent that is not a thread does, for reports: "a bulk copy", of which thread.
 struct Beside {
     const char* what;
     int thread;
 };
-static Beside beside[most_agents_beside];
+inline Beside beside[most_agents_beside];
 
-static Sight sight(int row) {
+TL_ONCE Sight sight(int row) {
     uint32_t* seen = sight_memory + (size_t)row * 2 * agent_stride;
     return Sight{seen, seen + agent_stride};
 }
 
-__attribute__((optimize("O3"))) static void take(Sight to, Sight from) {
+__attribute__((optimize("O3"))) TL_ONCE void take(Sight to, Sight from) {
     int n = 2 * agent_stride; // the two lie together
     uint32_t *a = to.seen, *b = from.seen;
     for (int i = 0; i < n; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
 }
 
-__attribute__((optimize("O3"))) static void take_least(Sight to, Sight from) {
+__attribute__((optimize("O3"))) TL_ONCE void take_least(Sight to, Sight from) {
     int n = 2 * agent_stride;
     uint32_t *a = to.seen, *b = from.seen;
     for (int i = 0; i < n; ++i) a[i] = a[i] < b[i] ? a[i] : b[i];
 }
 
-static void copy_sight(Sight to, Sight from) { memcpy(to.seen, from.seen, 2 * agent_stride * sizeof(uint32_t)); }
+TL_ONCE void copy_sight(Sight to, Sight from) { memcpy(to.seen, from.seen, 2 * agent_stride * sizeof(uint32_t)); }
 
-static void forget(Sight s) { memset(s.seen, 0, 2 * agent_stride * sizeof(uint32_t)); }
+TL_ONCE void forget(Sight s) { memset(s.seen, 0, 2 * agent_stride * sizeof(uint32_t)); }
 
 // Two rows are there to work with; then come those of threads, and more as they are asked for.
 const int spare_rows = 2;
-static Sight sight_of(const Thread& t) { return sight(spare_rows + t.number); }
+TL_ONCE Sight sight_of(const Thread& t) { return sight(spare_rows + t.number); }
 
-static int new_sight() {
+TL_ONCE int new_sight() {
     if (sight_count == sight_limit) fault("not supported yet: more barriers in shared memory than the emulator has room for");
     forget(sight(sight_count));
     return sight_count++;
 }
 
-static int new_agent(const char* what, int thread) {
+TL_ONCE int new_agent(const char* what, int thread) {
     int n = agent_count - thread_count;
     if (n == most_agents_beside) fault("not supported yet: more asynchronous work than the emulator has room for");
     beside[n] = Beside{what, thread};
     return agent_count++;
 }
 
-static void count_on(const Thread& t) { ++sight_of(t).seen[t.number]; }
+TL_ONCE void count_on(const Thread& t) { ++sight_of(t).seen[t.number]; }
 
 // What the thread has seen and done goes into `to`; what it does later does not.
-static void release(const Thread& t, Sight to) {
+TL_ONCE void release(const Thread& t, Sight to) {
     take(to, sight_of(t));
     count_on(t);
 }
 
 // All of these threads have come to a barrier.
-static void share_clocks(int first, int count) {
+TL_ONCE void share_clocks(int first, int count) {
     Sight all = sight(0);
     copy_sight(all, sight_of(threads[first]));
     for (int i = first + 1; i < first + count; ++i) take(all, sight_of(threads[i]));
@@ -86,7 +86,7 @@ static void share_clocks(int first, int count) {
     }
 }
 
-__attribute__((optimize("O3"))) static void fence_of(const Thread& t) {
+__attribute__((optimize("O3"))) TL_ONCE void fence_of(const Thread& t) {
     Sight s = sight_of(t);
     for (int i = 0; i < agent_stride; ++i) s.fenced[i] = s.seen[i];
     count_on(t);
@@ -100,7 +100,7 @@ struct Actor {
     bool beside;
 };
 
-static Actor running_thread() {
+TL_ONCE Actor running_thread() {
     Sight s = sight_of(*running);
     return Actor{s, running->number, s.seen[running->number], false};
 }
@@ -115,10 +115,10 @@ struct Reads {
     Lanes lanes;
 };
 
-static Reads* reads;
-static int reads_capacity, reads_used, reads_free;
+inline Reads* reads;
+inline int reads_capacity, reads_used, reads_free;
 
-static int new_reads(Reads value) {
+TL_ONCE int new_reads(Reads value) {
     int i = reads_free;
     if (i >= 0) reads_free = reads[i].next;
     else {
@@ -133,7 +133,7 @@ static int new_reads(Reads value) {
     return i;
 }
 
-static void free_reads(int head) {
+TL_ONCE void free_reads(int head) {
     while (head >= 0) {
         int next = reads[head].next;
         reads[head].next = reads_free, reads_free = head;
@@ -141,7 +141,7 @@ static void free_reads(int head) {
     }
 }
 
-static void begin_clocks() {
+TL_ONCE void begin_clocks() {
     if (!clocks) return;
     agent_count = thread_count, agent_stride = thread_count + most_agents_beside;
     sight_count = spare_rows + thread_count, sight_limit = sight_count + 2 * most_agents_beside;
@@ -157,12 +157,12 @@ static void begin_clocks() {
     reads_used = 0, reads_free = -1; // lists of earlier epochs are not looked at
 }
 
-static int copy_reads(int head) {
+TL_ONCE int copy_reads(int head) {
     return head < 0 ? -1 : new_reads(Reads{copy_reads(reads[head].next), reads[head].group, reads[head].time, reads[head].lanes});
 }
 
 // Returns the list with one read more. Earlier reads of the same lane are left out: who has seen this one has seen them.
-static int with_read(int head, const Actor& a) {
+TL_ONCE int with_read(int head, const Actor& a) {
     int group = a.beside ? -1 - a.agent : a.agent / warp_size;
     Lanes lane = a.beside ? 1u : (Lanes)1 << a.agent % warp_size;
     bool there = false;
@@ -181,7 +181,7 @@ static int with_read(int head, const Actor& a) {
 }
 
 // Returns an agent that has read what `a` has not seen it read, or -1.
-static int unseen_reader(int head, const Actor& a) {
+TL_ONCE int unseen_reader(int head, const Actor& a) {
     for (int i = head; i >= 0; i = reads[i].next) {
         const Reads& r = reads[i];
         if (r.group < 0) {

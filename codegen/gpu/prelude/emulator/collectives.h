@@ -15,13 +15,13 @@ TL_FUNCTION int tl_warp() { return tl_emulator::running->in_block / tl_emulator:
 
 namespace tl_emulator {
 
-static void block_barrier(int line) {
+TL_ONCE void block_barrier(int line) {
     if (!meet(whole_blocks[running->block], "tl_barrier", line)) return;
     if (clocks) share_clocks(running->block * threads_of_block, threads_of_block);
     else ++epoch;
 }
 
-static void warp_barrier(int line) {
+TL_ONCE void warp_barrier(int line) {
     int warp = running->warp;
     if (!meet(warps[warp], "tl_warp_barrier", line)) return;
     if (clocks) share_clocks(warp * warp_size, warps[warp].members);
@@ -29,7 +29,7 @@ static void warp_barrier(int line) {
 }
 
 // The values of the lanes that meet in a shuffle; two sets, since a lane may be at the next one before others have taken theirs.
-static uint64_t shuffled[2][most_threads];
+inline uint64_t shuffled[2][most_threads];
 
 template <class T> static T shuffle_xor(T value, int mask, int width, const char* what, int line) {
     int me = running->number, set = (int)(warps[running->warp].generation & 1), other = me ^ mask;
@@ -43,12 +43,12 @@ template <class T> static T shuffle_xor(T value, int mask, int width, const char
 }
 
 // What an operation on one cell as a whole does; it never races with others of its kind.
-static void fail(Pointer<tl_i32> status, tl_i32 code) {
+TL_ONCE void fail(Pointer<tl_i32> status, tl_i32 code) {
     checked(status.region, status.at, 4, 4, "writes");
     if (*status.at == 0) *status.at = code;
 }
 
-static bool failed(Pointer<tl_i32> status) {
+TL_ONCE bool failed(Pointer<tl_i32> status) {
     checked(status.region, status.at, 4, 4, "reads");
     return *status.at != 0;
 }

@@ -2,14 +2,14 @@
 
 namespace tl_emulator {
 
-static void land(Copy& c) {
+TL_ONCE void land(Copy& c) {
     if (c.landed) return;
     if (c.from) memcpy(c.to, c.from, c.bytes);
     else memset(c.to, 0, c.bytes);
     c.landed = true;
 }
 
-static void begin_copy(Address to, Address from, int bytes, bool present) {
+TL_ONCE void begin_copy(Address to, Address from, int bytes, bool present) {
     if (!in_arena(to.at)) fault("copies into memory that is not shared");
     if (present) watch_read(from.region, from.at, bytes, bytes);
     watch_write(to.region, to.at, bytes, bytes);
@@ -25,7 +25,7 @@ static void begin_copy(Address to, Address from, int bytes, bool present) {
 }
 
 // Waits for all groups but the last `groups` that were committed.
-static void wait_for_copies(int groups) {
+TL_ONCE void wait_for_copies(int groups) {
     Thread& me = *running;
     int done = 0;
     for (; done < me.copies_under_way && me.copies[done].group < me.copies_committed - groups; ++done) {

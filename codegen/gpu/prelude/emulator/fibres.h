@@ -19,6 +19,7 @@ struct Context {
 extern "C" __attribute__((visibility("hidden"))) void tl_emulator_change(void** from, void* to);
 
 #if defined(__x86_64__)
+#ifdef TL_EMULATOR
 __asm__(
     ".text\n"
     ".hidden tl_emulator_change\n"
@@ -30,8 +31,9 @@ __asm__(
     "    mov %rsi, %rsp\n"
     "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
     "    ret\n");
+#endif
 
-static void prepare(Context& context, char* stack_top, void (*entry)()) {
+TL_ONCE void prepare(Context& context, char* stack_top, void (*entry)()) {
     void** top = (void**)(stack_top - 64); // a multiple of 16, as it is before a call
     *--top = nullptr;                      // where entry would return to: it never does
     *--top = (void*)entry;
@@ -39,6 +41,7 @@ static void prepare(Context& context, char* stack_top, void (*entry)()) {
     context.stack_pointer = top;
 }
 #else
+#ifdef TL_EMULATOR
 __asm__(
     ".text\n"
     ".hidden tl_emulator_change\n"
@@ -55,8 +58,9 @@ __asm__(
     "    ldp d8, d9, [sp, #96]\n    ldp d10, d11, [sp, #112]\n    ldp d12, d13, [sp, #128]\n    ldp d14, d15, [sp, #144]\n"
     "    add sp, sp, #160\n"
     "    ret\n");
+#endif
 
-static void prepare(Context& context, char* stack_top, void (*entry)()) {
+TL_ONCE void prepare(Context& context, char* stack_top, void (*entry)()) {
     void** frame = (void**)(stack_top - 64 - 160);
     memset(frame, 0, 160);
     frame[11] = (void*)entry; // x30
@@ -64,7 +68,7 @@ static void prepare(Context& context, char* stack_top, void (*entry)()) {
 }
 #endif
 
-static void change(Context& from, Context& to) { tl_emulator_change(&from.stack_pointer, to.stack_pointer); }
+TL_ONCE void change(Context& from, Context& to) { tl_emulator_change(&from.stack_pointer, to.stack_pointer); }
 
 #else
 
@@ -72,7 +76,7 @@ struct Context {
     ucontext_t state;
 };
 
-static void prepare(Context& context, char* stack_top, void (*entry)()) {
+TL_ONCE void prepare(Context& context, char* stack_top, void (*entry)()) {
     getcontext(&context.state);
     context.state.uc_stack.ss_sp = stack_top - (stack_bytes - page_bytes);
     context.state.uc_stack.ss_size = stack_bytes - page_bytes;
@@ -80,15 +84,15 @@ static void prepare(Context& context, char* stack_top, void (*entry)()) {
     makecontext(&context.state, entry, 0);
 }
 
-static void change(Context& from, Context& to) { swapcontext(&from.state, &to.state); }
+TL_ONCE void change(Context& from, Context& to) { swapcontext(&from.state, &to.state); }
 
 #endif
 
-static char* stack_area;
-static int stack_count;
+inline char* stack_area;
+inline int stack_count;
 
 // Returns stacks for `count` fibres, each above a page that nobody may touch, or null. They stay until they are given back.
-static char* stacks(int count) {
+TL_ONCE char* stacks(int count) {
     if (count <= stack_count) return stack_area;
     if (stack_area) munmap(stack_area, stack_count * stack_bytes);
     stack_count = 0;
@@ -101,7 +105,7 @@ static char* stacks(int count) {
 }
 
 // Gives the stacks back: each is two mappings, of which a process has no more than some ten thousand.
-static void release_stacks() {
+TL_ONCE void release_stacks() {
     if (stack_area) munmap(stack_area, stack_count * stack_bytes);
     stack_area = nullptr;
     stack_count = 0;

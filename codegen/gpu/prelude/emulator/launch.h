@@ -26,10 +26,10 @@ struct Launch {
     uint64_t seed;
 };
 
-static const Argument* arguments;
-static Region regions[64];
-static void (*body)();
-static Context between_blocks;
+inline const Argument* arguments;
+inline Region regions[64];
+inline void (*body)();
+inline Context between_blocks;
 
 // How a parameter of the kernel is made of an argument.
 template <class P> struct Parameter {
@@ -69,7 +69,7 @@ template <int... I> struct NumbersTo<0, I...> { typedef Numbers<I...> Type; };
 template <class... P, int... I> static void call_with(void (*kernel)(P...), Numbers<I...>) { kernel(Parameter<P>::of(I)...); }
 template <class... P> static void call(void (*kernel)(P...)) { call_with(kernel, typename NumbersTo<sizeof...(P)>::Type()); }
 
-static void prepare_region(int i, const Argument& a, bool constant) {
+TL_ONCE void prepare_region(int i, const Argument& a, bool constant) {
     bool watched = a.cells && a.element_bytes && (!constant || a.unset);
     regions[i] = Region{a.name, (char*)a.data, a.value, watched ? (Cell*)a.cells : nullptr, a.element_bytes, false, a.unset != 0,
                         constant};
@@ -92,7 +92,7 @@ template <class... P> static void prepare_parameters(void (*kernel)(P...), int c
     prepare_with(kernel, typename NumbersTo<sizeof...(P)>::Type());
 }
 
-static void run_thread() {
+TL_ONCE void run_thread() {
     body();
     if (running->copies_under_way) fault("leaves with %d copies under way that it has not waited for", running->copies_under_way);
     leave(warps[running->warp]);
@@ -104,7 +104,7 @@ static void run_thread() {
     abort();
 }
 
-static void shuffle(int* items, int count) {
+TL_ONCE void shuffle(int* items, int count) {
     for (int i = count - 1; i > 0; --i) {
         int j = (int)random_below(i + 1), item = items[i];
         items[i] = items[j];
@@ -113,7 +113,7 @@ static void shuffle(int* items, int count) {
 }
 
 // Warps in some order, and lanes in some order in each; a partial warp stays the last, so that turns of one warp are found by division.
-static void choose_order(bool natural) {
+TL_ONCE void choose_order(bool natural) {
     int warp_count = (thread_count + warp_size - 1) / warp_size, whole = thread_count / warp_size;
     int warp_order[most_threads / warp_size];
     for (int w = 0; w < warp_count; ++w) warp_order[w] = w;
@@ -126,7 +126,7 @@ static void choose_order(bool natural) {
     }
 }
 
-static void begin_blocks(char* stack, bool natural) {
+TL_ONCE void begin_blocks(char* stack, bool natural) {
     epoch_of_block = ++epoch;
     for (int b = 0; b < block_count; ++b) {
         memset(arena + b * arena_stride, 0xff, shared_bytes_of_launch + arena_guard);
@@ -155,7 +155,7 @@ static void begin_blocks(char* stack, bool natural) {
     }
 }
 
-static void check_guard() {
+TL_ONCE void check_guard() {
     for (int b = 0; b < block_count; ++b) {
         const Region& whole = whole_arenas[b];
         for (int i = 0; i < arena_guard; ++i)
@@ -165,12 +165,12 @@ static void check_guard() {
 }
 
 // A launch runs on a stack of its own, so that a fault can leave it as it leaves a thread.
-static const Launch* launched;
-static int argument_count;
-static void (*prepare_arguments)(int);
-static char* stack_memory;
+inline const Launch* launched;
+inline int argument_count;
+inline void (*prepare_arguments)(int);
+inline char* stack_memory;
 
-static void run_blocks() {
+TL_ONCE void run_blocks() {
     const Launch& l = *launched;
     threads_of_block = l.block[0] * l.block[1] * l.block[2];
     block_count = cluster_shape.x * cluster_shape.y * cluster_shape.z;
@@ -203,7 +203,7 @@ static void run_blocks() {
 }
 
 // Runs the launch and returns 0, or 1 with `fault_of_launch` filled in.
-static int launch(const Launch* l, const Argument* given, int count, Fault* report, void (*prepare_given)(int), void (*run_body)()) {
+TL_ONCE int launch(const Launch* l, const Argument* given, int count, Fault* report, void (*prepare_given)(int), void (*run_body)()) {
     static bool dirty;
     static int dirty_blocks;
     launched = l, arguments = given, argument_count = count, fault_of_launch = report, prepare_arguments = prepare_given, body = run_body;
@@ -241,8 +241,8 @@ static int launch(const Launch* l, const Argument* given, int count, Fault* repo
 
 // Makes a kernel known by its name.
 #define TL_EXPORT(kernel)                                                                                                              \
-    extern "C" int tl_emulate_##kernel(const tl_emulator::Launch* launch, const tl_emulator::Argument* arguments, int count,           \
-                                       tl_emulator::Fault* fault) {                                                                    \
+    extern "C" TL_ASKED int tl_emulate_##kernel(const tl_emulator::Launch* launch, const tl_emulator::Argument* arguments, int count,  \
+                                                tl_emulator::Fault* fault) {                                                           \
         return tl_emulator::launch(                                                                                                    \
             launch, arguments, count, fault, [](int n) { tl_emulator::prepare_parameters(kernel, n); }, [] { tl_emulator::call(kernel); }); \
     }
@@ -250,8 +250,10 @@ static int launch(const Launch* l, const Argument* given, int count, Fault* repo
 #define TL_KERNEL(threads, min_blocks) static void
 #define TL_CLUSTER(x, y, z)
 
-extern "C" void tl_emulator_release() { tl_emulator::release_stacks(); }
-extern "C" int tl_emulator_cell_bytes() { return (int)sizeof(tl_emulator::Cell); }
+#ifdef TL_EMULATOR
+
+extern "C" TL_ASKED void tl_emulator_release() { tl_emulator::release_stacks(); }
+extern "C" TL_ASKED int tl_emulator_cell_bytes() { return (int)sizeof(tl_emulator::Cell); }
 
 // ---------------------------------------------------------------- what g++ has checked in the text itself
 
@@ -260,11 +262,11 @@ struct tl_emulator_place {
     const char* file;
     uint32_t line, column;
 };
-extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds_abort(tl_emulator_place* place, uintptr_t index) {
+extern "C" void __ubsan_handle_out_of_bounds_abort(tl_emulator_place* place, uintptr_t index) {
     tl_emulator::fault("out of bounds: index %lld of an array in line %u", (long long)index, place->line);
 }
 #define TL_OVERFLOW(name)                                                                                                              \
-    extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_##name##_overflow_abort(tl_emulator_place* place, uintptr_t, uintptr_t) { \
+    extern "C" void __ubsan_handle_##name##_overflow_abort(tl_emulator_place* place, uintptr_t, uintptr_t) { \
         tl_emulator::fault("overflow: an integer in line %u", place->line);                                                            \
     }
 TL_OVERFLOW(add)
@@ -272,3 +274,5 @@ TL_OVERFLOW(sub)
 TL_OVERFLOW(mul)
 TL_OVERFLOW(negate)
 TL_OVERFLOW(divrem)
+
+#endif

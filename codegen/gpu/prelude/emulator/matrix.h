@@ -30,15 +30,15 @@ struct U8 {
 };
 
 // Sums of integers wrap.
-static tl_i32 rounded(int64_t x) { return (tl_i32)(uint32_t)(uint64_t)x; }
+TL_ONCE tl_i32 rounded(int64_t x) { return (tl_i32)(uint32_t)(uint64_t)x; }
 
 struct Operands {
     void* d;
     uint32_t a[4], b[2];
 };
-static Operands operands[most_threads];
+inline Operands operands[most_threads];
 
-static void whole_warp(const char* what, int line) {
+TL_ONCE void whole_warp(const char* what, int line) {
     if (warps[running->warp].members != warp_size) fault("%s of line %d: a warp of %d lanes", what, line, warps[running->warp].members);
 }
 
@@ -71,7 +71,7 @@ template <class A, class B> static void mma(typename A::Sum* d, const uint32_t* 
 }
 
 // Rows that lanes have read for each other; two sets, as for shuffles.
-static uint16_t rows_read[2][most_threads][8];
+inline uint16_t rows_read[2][most_threads][8];
 
 template <int matrices, bool transposed> static void ldmatrix(uint32_t* r, Address row, const char* what, int line) {
     whole_warp(what, line);

@@ -9,14 +9,14 @@ const int arena_guard = 4096;
 const int arena_stride = (most_shared_bytes + arena_guard + 1023) / 1024 * 1024;
 
 // Shared memory of the blocks that run together; what lies behind each must stay as it is. `split` words are kept byte by byte.
-static int64_t shared_bytes_of_launch;
-alignas(1024) static char arena[most_blocks * arena_stride];
-static Cell word_cells[most_blocks * arena_stride / 4], byte_cells[most_blocks * arena_stride];
-static bool split[most_blocks * arena_stride / 4];
-static Region whole_arenas[most_blocks];
+inline int64_t shared_bytes_of_launch;
+alignas(1024) inline char arena[most_blocks * arena_stride];
+inline Cell word_cells[most_blocks * arena_stride / 4], byte_cells[most_blocks * arena_stride];
+inline bool split[most_blocks * arena_stride / 4];
+inline Region whole_arenas[most_blocks];
 
-static bool in_arena(const void* p) { return (const char*)p >= arena && (const char*)p < arena + sizeof arena; }
-static const Region* arena_of(const void* p) { return in_arena(p) ? &whole_arenas[((const char*)p - arena) / arena_stride] : nullptr; }
+TL_ONCE bool in_arena(const void* p) { return (const char*)p >= arena && (const char*)p < arena + sizeof arena; }
+TL_ONCE const Region* arena_of(const void* p) { return in_arena(p) ? &whole_arenas[((const char*)p - arena) / arena_stride] : nullptr; }
 
 // The arrays that a kernel has named, so that reports can.
 struct NamedArray {
@@ -24,11 +24,11 @@ struct NamedArray {
     int64_t offset, bytes;
     int element_bytes;
 };
-static NamedArray named_arrays[64];
-static int named_array_count;
+inline NamedArray named_arrays[64];
+inline int named_array_count;
 
 // Returns the array that lies there, and sets the index of the element.
-static const char* name_of(const char* at, int* index) {
+TL_ONCE const char* name_of(const char* at, int* index) {
     int64_t offset = (at - arena) % arena_stride;
     for (int i = 0; i < named_array_count; ++i) {
         const NamedArray& a = named_arrays[i];
@@ -62,7 +62,7 @@ template <class F> static inline void each_cell(const char* at, int bytes, bool 
 }
 
 // Checks an access of `bytes` at `at`; returns whether somebody keeps count of such.
-static inline bool checked(const Region* r, const void* at, int bytes, int alignment, const char* did) {
+TL_ONCE bool checked(const Region* r, const void* at, int bytes, int alignment, const char* did) {
     if (__builtin_expect((uintptr_t)at % alignment != 0, 0)) {
         if (!r) fault("misaligned: %s %d bytes at an address that is no multiple of %d", did, bytes, alignment);
         fault("misaligned: %s %d bytes of %s%s, %lld bytes from its start, which is no multiple of %d", did, bytes, space_of(*r), r->name,
@@ -78,7 +78,7 @@ static inline bool checked(const Region* r, const void* at, int bytes, int align
     return r->cells;
 }
 
-static inline void watch_read(const Region* r, const void* at, int bytes, int alignment) {
+TL_ONCE void watch_read(const Region* r, const void* at, int bytes, int alignment) {
     if (!checked(r, at, bytes, alignment, "reads")) return;
     const char* place = (const char*)at;
     if (r->shared) {
@@ -89,7 +89,7 @@ static inline void watch_read(const Region* r, const void* at, int bytes, int al
     for (int i = 0; i < bytes; i += r->element_bytes) note_read(*r, place + i, *cells++);
 }
 
-static inline void watch_write(const Region* r, const void* at, int bytes, int alignment) {
+TL_ONCE void watch_write(const Region* r, const void* at, int bytes, int alignment) {
     if (!checked(r, at, bytes, alignment, "writes")) return;
     const char* place = (const char*)at;
     if (r->shared) {
@@ -113,7 +113,7 @@ template <class T> static inline void write(const Region* r, T* at, const T& val
 }
 
 // Returns the array that lies there as reports name it; its cells are those of all shared memory.
-static Region named_region(const char* at) {
+TL_ONCE Region named_region(const char* at) {
     Region r = *arena_of(at);
     int64_t offset = at - r.base;
     for (int i = 0; i < named_array_count; ++i) {
@@ -178,13 +178,13 @@ struct Address {
     Address(const void* p) : at((char*)p), region(arena_of(p)) {}
 };
 
-static unsigned char* arena_of_block(int64_t bytes) {
+TL_ONCE unsigned char* arena_of_block(int64_t bytes) {
     whole_arenas[running->block].bytes = bytes;
     return (unsigned char*)whole_arenas[running->block].base;
 }
 
 // The arena that a kernel declares, once: what it says when it is static, otherwise what the launch asks for.
-static unsigned char* shared_arena(int64_t bytes) {
+TL_ONCE unsigned char* shared_arena(int64_t bytes) {
     if (running->has_arena) fault("declares shared memory twice");
     if (bytes > most_static_bytes) fault("declares %lld bytes of shared memory; more than %d have to be asked for", (long long)bytes, most_static_bytes);
     if (bytes > shared_bytes_of_launch)
@@ -193,7 +193,7 @@ static unsigned char* shared_arena(int64_t bytes) {
     return arena_of_block(bytes);
 }
 
-static unsigned char* dynamic_arena() {
+TL_ONCE unsigned char* dynamic_arena() {
     if (running->has_arena) fault("declares shared memory twice");
     if (shared_bytes_of_launch <= most_static_bytes)
         fault("takes shared memory that the launch does not ask for: up to %d bytes are declared with TL_SHARED", most_static_bytes);

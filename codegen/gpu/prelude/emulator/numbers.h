@@ -25,6 +25,6 @@ struct Tf32 {
 };
 
 // The sum is taken exactly, or nearly so, and rounded once.
-static tl_f32 rounded(double x) { return (tl_f32)x; }
+TL_ONCE tl_f32 rounded(double x) { return (tl_f32)x; }
 
 } // namespace tl_emulator

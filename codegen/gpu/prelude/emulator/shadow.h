@@ -22,7 +22,7 @@ struct Cell {
     uint32_t other_epoch, foreign_epoch;
 };
 
-static uint32_t epoch = 1, epoch_of_block = 1, epoch_of_launch = 1;
+inline uint32_t epoch = 1, epoch_of_block = 1, epoch_of_launch = 1;
 
 // What can be pointed into: a parameter, or an array in shared memory. `cells` has one per element of a parameter; null for what needs none.
 struct Region {
@@ -36,11 +36,11 @@ struct Region {
     bool constant; // no kernel of this launch writes it
 };
 
-static const char* space_of(const Region& r) { return r.shared ? "shared " : ""; }
-static long long element_of(const Region& r, const char* at) { return (long long)((at - r.base) / r.element_bytes); }
+TL_ONCE const char* space_of(const Region& r) { return r.shared ? "shared " : ""; }
+TL_ONCE long long element_of(const Region& r, const char* at) { return (long long)((at - r.base) / r.element_bytes); }
 
 // Who an agent is: a thread of this block, of another one, or something that a thread has begun.
-static const char* name_of_agent(int agent) {
+TL_ONCE const char* name_of_agent(int agent) {
     static char text[2][80];
     static int turn_of_text;
     char* name = text[turn_of_text ^= 1];
@@ -53,26 +53,26 @@ static const char* name_of_agent(int agent) {
     return name;
 }
 
-[[noreturn]] static __attribute__((noinline)) void race(const Region& r, const char* at, const char* did, const char* other_did, int other) {
+[[noreturn]] TL_ONCE __attribute__((noinline)) void race(const Region& r, const char* at, const char* did, const char* other_did, int other) {
     fault("race: %s %s%s[%lld], which %s %s, with no barrier between", did, space_of(r), r.name, element_of(r, at), name_of_agent(other),
           other_did);
 }
 
-[[noreturn]] static __attribute__((noinline)) void race_of_blocks(const Region& r, const char* at, const char* did, const char* other_did) {
+[[noreturn]] TL_ONCE __attribute__((noinline)) void race_of_blocks(const Region& r, const char* at, const char* did, const char* other_did) {
     fault("race: %s %s[%lld], which another block %s in the same launch", did, r.name, element_of(r, at), other_did);
 }
 
-[[noreturn]] static __attribute__((noinline)) void under_way(const Region& r, const char* at, const char* did, int other) {
+[[noreturn]] TL_ONCE __attribute__((noinline)) void under_way(const Region& r, const char* at, const char* did, int other) {
     fault("%s %s%s[%lld] while a copy into it is under way, begun by %s, which has not waited for it", did, space_of(r), r.name,
           element_of(r, at), name_of_agent(other));
 }
 
-[[noreturn]] static __attribute__((noinline)) void never_written(const Region& r, const char* at) {
+[[noreturn]] TL_ONCE __attribute__((noinline)) void never_written(const Region& r, const char* at) {
     fault("reads %s%s[%lld], which nobody has written", space_of(r), r.name, element_of(r, at));
 }
 
 // Checks that the latest write is ordered before what the running thread does to the cell now.
-static inline void after_write(const Region& r, const char* at, const Cell& c, const char* did) {
+TL_ONCE void after_write(const Region& r, const char* at, const Cell& c, const char* did) {
     if (c.in_flight) under_way(r, at, did, c.writer);
     if (c.write_epoch < epoch_of_launch) return;
     if (c.write_epoch < epoch_of_block) {
@@ -84,7 +84,7 @@ static inline void after_write(const Region& r, const char* at, const Cell& c, c
     race(r, at, did, "writes", c.writer);
 }
 
-static inline void after_reads(const Region& r, const char* at, const Cell& c) {
+TL_ONCE void after_reads(const Region& r, const char* at, const Cell& c) {
     if (!r.shared && c.foreign_epoch >= epoch_of_launch) race_of_blocks(r, at, "writes", "reads");
     if (c.read_epoch < epoch_of_launch) return;
     if (c.read_epoch < epoch_of_block) {
@@ -101,13 +101,13 @@ static inline void after_reads(const Region& r, const char* at, const Cell& c) {
 // ---------------------------------------------------------------- with clocks
 
 // Returns a copy of what is known of a word, for one of its bytes.
-static inline Cell copy_of(const Cell& c) {
+TL_ONCE Cell copy_of(const Cell& c) {
     Cell copy = c;
     if (clocks && c.read_epoch == epoch) copy.read_step = (uint32_t)copy_reads((int)c.read_step);
     return copy;
 }
 
-static inline void seen_write(const Region& r, const char* at, const Cell& c, const Actor& a, const char* did) {
+TL_ONCE void seen_write(const Region& r, const char* at, const Cell& c, const Actor& a, const char* did) {
     if (c.in_flight) under_way(r, at, did, c.writer);
     if (c.write_epoch < epoch_of_launch) return;
     if (c.write_epoch < epoch_of_block) {
@@ -120,7 +120,7 @@ static inline void seen_write(const Region& r, const char* at, const Cell& c, co
               element_of(r, at), threads[c.writer].in_block);
 }
 
-static inline void note_read_by(const Actor& a, const Region& r, const char* at, Cell& c, const char* did) {
+TL_ONCE void note_read_by(const Actor& a, const Region& r, const char* at, Cell& c, const char* did) {
     seen_write(r, at, c, a, did);
     if (r.unset && c.write_epoch < (r.shared ? epoch_of_block : 1u)) never_written(r, at);
     if (r.constant) return;
@@ -131,7 +131,7 @@ static inline void note_read_by(const Actor& a, const Region& r, const char* at,
     c.read_step = (uint32_t)with_read((int)c.read_step, a);
 }
 
-static inline void note_write_by(const Actor& a, const Region& r, const char* at, Cell& c, const char* did) {
+TL_ONCE void note_write_by(const Actor& a, const Region& r, const char* at, Cell& c, const char* did) {
     seen_write(r, at, c, a, did);
     if (!r.shared && c.foreign_epoch >= epoch_of_launch) race_of_blocks(r, at, did, "reads");
     if (c.read_epoch == epoch) {
@@ -146,7 +146,7 @@ static inline void note_write_by(const Actor& a, const Region& r, const char* at
 
 // ---------------------------------------------------------------- either way
 
-static inline void note_read(const Region& r, const char* at, Cell& c) {
+TL_ONCE void note_read(const Region& r, const char* at, Cell& c) {
     if (clocks) return note_read_by(running_thread(), r, at, c, "reads");
     after_write(r, at, c, "reads");
     if (r.unset && c.write_epoch < (r.shared ? epoch_of_block : 1u)) never_written(r, at);
@@ -163,12 +163,12 @@ static inline void note_read(const Region& r, const char* at, Cell& c) {
     c.read_epoch = epoch, c.read_step = step, c.read_lanes = lane, c.read_warp = (uint32_t)running->warp;
 }
 
-static inline void set_writer(Cell& c) {
+TL_ONCE void set_writer(Cell& c) {
     c.write_epoch = epoch, c.writer = (uint16_t)running->number;
     c.write_step = clocks ? running_thread().time : warp_steps[running->warp];
 }
 
-static inline void note_write(const Region& r, const char* at, Cell& c) {
+TL_ONCE void note_write(const Region& r, const char* at, Cell& c) {
     if (clocks) return note_write_by(running_thread(), r, at, c, "writes");
     after_write(r, at, c, "writes");
     after_reads(r, at, c);

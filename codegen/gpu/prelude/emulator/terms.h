@@ -25,14 +25,14 @@ enum TermType {
 static const char* const names_of_types[] = {"f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1"};
 static const int bits_of_types[] = {32, 64, 16, 16, 8, 8, 8, 8, 8};
 
-static Entry* entries;
-static int entry_count, entry_capacity, entry_limit;
-static int* entry_table; // by hash, -1 where there is none; twice as many as there is room for entries
-static int hole_entry;
-static int* entries_of_type[term_types];
-static uint32_t count_of_type[term_types];
+inline Entry* entries;
+inline int entry_count, entry_capacity, entry_limit;
+inline int* entry_table; // by hash, -1 where there is none; twice as many as there is room for entries
+inline int hole_entry;
+inline int* entries_of_type[term_types];
+inline uint32_t count_of_type[term_types];
 
-static uint32_t hash_of(const Entry& e) {
+TL_ONCE uint32_t hash_of(const Entry& e) {
     uint64_t words[7], h = 0;
     memcpy(words, &e, sizeof words);
     words[5] &= 0xffffffffu; // without the bits
@@ -41,18 +41,18 @@ static uint32_t hash_of(const Entry& e) {
     return (uint32_t)(h >> 32);
 }
 
-static bool are_alike(const Entry& a, const Entry& b) {
+TL_ONCE bool are_alike(const Entry& a, const Entry& b) {
     if (memcmp(a.op, b.op, 44)) return false;
     return a.operands[0] >= 0 || !memcmp(&a.value, &b.value, sizeof a.value);
 }
 
-static int place_of_entry(const Entry& e) {
+TL_ONCE int place_of_entry(const Entry& e) {
     int at = (int)(hash_of(e) & (uint32_t)(2 * entry_capacity - 1));
     while (entry_table[at] >= 0 && !are_alike(entries[entry_table[at]], e)) at = (at + 1) & (2 * entry_capacity - 1);
     return at;
 }
 
-static void more_entries() {
+TL_ONCE void more_entries() {
     entry_capacity = entry_capacity ? 2 * entry_capacity : 4096;
     entries = (Entry*)realloc(entries, entry_capacity * sizeof(Entry));
     entry_table = (int*)realloc(entry_table, 2 * entry_capacity * sizeof(int));
@@ -62,7 +62,7 @@ static void more_entries() {
 }
 
 // Returns the entry of an operation; `type` is that of its result, term_types for what is no float. Equal operations are one entry.
-static int entry_of(const char* op, const char* name, int type, int a, int b, int c, double value) {
+TL_ONCE int entry_of(const char* op, const char* name, int type, int a, int b, int c, double value) {
     Entry e = {};
     snprintf(e.op, sizeof e.op, "%s", op), snprintf(e.type, sizeof e.type, "%s", name);
     e.operands[0] = a, e.operands[1] = b, e.operands[2] = c, e.value = value;
@@ -80,12 +80,12 @@ static int entry_of(const char* op, const char* name, int type, int a, int b, in
     return entry_table[at] = entry_count++;
 }
 
-static int entry_of(const char* op, int type, int a, int b, int c, double value) {
+TL_ONCE int entry_of(const char* op, int type, int a, int b, int c, double value) {
     return entry_of(op, names_of_types[type], type, a, b, c, value);
 }
 
-static uint32_t bits_of(int entry) { return entries[entry].bits; } // entries may have moved while this one was made
-static int entry_at(int type, uint64_t bits) { return bits < count_of_type[type] ? entries_of_type[type][bits] : hole_entry; }
+TL_ONCE uint32_t bits_of(int entry) { return entries[entry].bits; } // entries may have moved while this one was made
+TL_ONCE int entry_at(int type, uint64_t bits) { return bits < count_of_type[type] ? entries_of_type[type][bits] : hole_entry; }
 
 // A float that is loaded, stored and converted.
 template <int type, class Bits> struct Narrow {
@@ -264,14 +264,16 @@ struct Tf32 : MatrixElement<term_f32, 1> {
     }
 };
 
-static tl_term_f32 rounded(MatrixTerm x) { return tl_term_f32::of(x.entry); }
+TL_ONCE tl_term_f32 rounded(MatrixTerm x) { return tl_term_f32::of(x.entry); }
 
 } // namespace tl_emulator
 
 // ---------------------------------------------------------------- for who runs kernels
 
+#ifdef TL_EMULATOR
+
 // Forgets all entries; there may be `limit` new ones.
-extern "C" void tl_terms_begin(int limit) {
+extern "C" TL_ASKED void tl_terms_begin(int limit) {
     using namespace tl_emulator;
     entry_count = 0, entry_limit = limit;
     if (entry_table) memset(entry_table, 0xff, 2 * entry_capacity * sizeof(int));
@@ -281,12 +283,14 @@ extern "C" void tl_terms_begin(int limit) {
 }
 
 // Returns the bits of something given, which for this run is a number.
-extern "C" uint64_t tl_terms_leaf(int type, int number, double value) {
+extern "C" TL_ASKED uint64_t tl_terms_leaf(int type, int number, double value) {
     using namespace tl_emulator;
     return bits_of(entry_of("leaf", type, number, -1, -1, value));
 }
-extern "C" const tl_emulator::Entry* tl_terms_entries() { return tl_emulator::entries; }
-extern "C" int tl_terms_count() { return tl_emulator::entry_count; }
+extern "C" TL_ASKED const tl_emulator::Entry* tl_terms_entries() { return tl_emulator::entries; }
+extern "C" TL_ASKED int tl_terms_count() { return tl_emulator::entry_count; }
+
+#endif
 
 // ---------------------------------------------------------------- what kernel text means by floats
 

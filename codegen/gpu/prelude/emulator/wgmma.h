@@ -45,10 +45,10 @@ struct Warpgroup {
     uint32_t registers[warpgroup_size][4];
     int adds[warpgroup_size];
 };
-static Warpgroup* warpgroups[most_threads / warpgroup_size];
+inline Warpgroup* warpgroups[most_threads / warpgroup_size];
 const uint32_t taken_away = 0xffe0bad0u; // a NaN that nothing computes
 
-static void begin_wgmma() {
+TL_ONCE void begin_wgmma() {
     for (int i = 0; i < most_threads / warpgroup_size; ++i) {
         Warpgroup* w = warpgroups[i];
         if (!w) continue;
@@ -60,7 +60,7 @@ static void begin_wgmma() {
     }
 }
 
-static Warpgroup& warpgroup_of(const char* what, int line) {
+TL_ONCE Warpgroup& warpgroup_of(const char* what, int line) {
     needs_clocks(what);
     int i = running->number / warpgroup_size;
     if (running->in_block / warpgroup_size * warpgroup_size + warpgroup_size > threads_of_block)
@@ -74,7 +74,7 @@ static Warpgroup& warpgroup_of(const char* what, int line) {
 }
 
 // Where sixteen bytes of a matrix lie: of its row `row` from `byte` on; of its column and rows, when it is transposed.
-static char* place_of(const Matrix& m, int row, int byte) {
+TL_ONCE char* place_of(const Matrix& m, int row, int byte) {
     static const int swizzles[] = {0, 128, 64, 32};
     int swizzle = swizzles[m.descriptor >> 62];
     int64_t start = (int64_t)(m.descriptor & 0x3fff) << 4, leading = (int64_t)(m.descriptor >> 16 & 0x3fff) << 4,
@@ -147,18 +147,18 @@ template <class A, class B> __attribute__((optimize("O3"))) static void run_prod
     }
 }
 
-static void run(Warpgroup& w, Product& p) {
+TL_ONCE void run(Warpgroup& w, Product& p) {
     if (p.done) return;
     p.run(p, w.sums[p.sums]->value, p.registers);
     p.done = true;
 }
 
 // Runs what was begun before the product as well: they are done in order.
-static void run_until(Warpgroup& w, int last) {
+TL_ONCE void run_until(Warpgroup& w, int last) {
     for (int i = 0; i <= last; ++i) run(w, w.products[i]);
 }
 
-static int sums_of(Warpgroup& w, int count, int line) {
+TL_ONCE int sums_of(Warpgroup& w, int count, int line) {
     int free_one = -1;
     for (int i = 0; i < 8; ++i) {
         if (w.sums[i] && w.sums[i]->products) {
@@ -180,7 +180,7 @@ static int sums_of(Warpgroup& w, int count, int line) {
     return free_one;
 }
 
-static void watch_operand(const Matrix& m, int rows, const Actor& a, const char* what, int line) {
+TL_ONCE void watch_operand(const Matrix& m, int rows, const Actor& a, const char* what, int line) {
     static const int pattern[] = {0, 128, 64, 32};
     int swizzle = pattern[m.descriptor >> 62];
     int64_t start = (int64_t)(m.descriptor & 0x3fff) << 4;
@@ -195,7 +195,7 @@ static void watch_operand(const Matrix& m, int rows, const Actor& a, const char*
     });
 }
 
-static void multiply_together(void (*run_it)(const Product&, void*, const uint32_t*), int columns, int element_bytes, void* d, const uint32_t* registers, uint64_t a,
+TL_ONCE void multiply_together(void (*run_it)(const Product&, void*, const uint32_t*), int columns, int element_bytes, void* d, const uint32_t* registers, uint64_t a,
                               uint64_t b, bool a_transposed, bool b_transposed, int adds, const char* what, int line) {
     Warpgroup& w = warpgroup_of(what, line);
     int me = running->in_block % warpgroup_size;
@@ -230,17 +230,17 @@ static void multiply_together(void (*run_it)(const Product&, void*, const uint32
     if (landing == at_once || (landing == at_random && random_below(2))) run_until(w, w.count - 1);
 }
 
-static void wgmma_fence(int line) {
+TL_ONCE void wgmma_fence(int line) {
     Warpgroup& w = warpgroup_of("tl_wgmma_fence", line);
     if (meet(w.meeting, "tl_wgmma_fence", line)) w.fenced = true;
 }
 
-static void wgmma_commit(int line) {
+TL_ONCE void wgmma_commit(int line) {
     Warpgroup& w = warpgroup_of("tl_wgmma_commit", line);
     if (meet(w.meeting, "tl_wgmma_commit", line)) w.committed++, w.fenced = false;
 }
 
-static void give_back(Warpgroup& w, Sums& s, int line) {
+TL_ONCE void give_back(Warpgroup& w, Sums& s, int line) {
     for (int t = 0; t < warpgroup_size; ++t) {
         for (int i = 0; i < s.count; ++i)
             if (memcmp(s.at[t] + 4 * i, &taken_away, 4))
@@ -249,7 +249,7 @@ static void give_back(Warpgroup& w, Sums& s, int line) {
     }
 }
 
-static void wgmma_wait(int groups, int line) {
+TL_ONCE void wgmma_wait(int groups, int line) {
     Warpgroup& w = warpgroup_of("TL_WGMMA_WAIT", line);
     uint32_t done = w.committed > (uint32_t)groups ? w.committed - groups : 0;
     if (meet(w.meeting, "TL_WGMMA_WAIT", line)) {
@@ -271,7 +271,7 @@ static void wgmma_wait(int groups, int line) {
     if (seen < done) seen = done;
 }
 
-static void leave_wgmma() {
+TL_ONCE void leave_wgmma() {
     Warpgroup* w = warpgroups[running->number / warpgroup_size];
     if (!w || !w->agent) return;
     leave(w->meeting);
@@ -279,14 +279,14 @@ static void leave_wgmma() {
 }
 
 // What a thread must not leave behind.
-static void leave_beside() {
+TL_ONCE void leave_beside() {
     if (!clocks) return;
     leave_cluster();
     leave_bulk();
     leave_wgmma();
 }
 
-static uint64_t descriptor(Address at, int64_t leading, int64_t stride, int swizzle, int line) {
+TL_ONCE uint64_t descriptor(Address at, int64_t leading, int64_t stride, int swizzle, int line) {
     needs_clocks("tl_descriptor");
     if (!in_arena(at.at)) fault("tl_descriptor of line %d: a matrix that is not in shared memory", line);
     int64_t start = (at.at - arena) % arena_stride;

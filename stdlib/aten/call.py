@@ -16,8 +16,10 @@ import numpy as np
 from onnx import NodeProto
 
 from codegen.dtypes import DTYPES, DType
+from stdlib.onnx.graph_builder import Builder
+from stdlib.onnx.items import Item
 from stdlib.onnx.model import Node as OnnxNode
-from stdlib.onnx.site import Builder, Item, Site
+from stdlib.onnx.site import Site
 from stdlib.onnx.table import TABLE
 from stdlib.onnx.table.elementwise import cast
 from tensorlang.graph.nodes import Value

@@ -17,8 +17,9 @@ import numpy as np
 from stdlib.aten.call import Call
 from stdlib.aten.numbers import ARITHMETIC
 from stdlib.aten.table import rule_for
+from stdlib.onnx.graph_builder import Builder
+from stdlib.onnx.items import Argument, argument_type, flat
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
-from stdlib.onnx.site import Argument, Builder, argument_type, flat
 from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.graph.edit import reads, writes

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stdlib.onnx.items import Argument, argument_type, flat
 from stdlib.onnx.model import Attribute, Node
 from stdlib.onnx.problems import Refusal, quoted
-from stdlib.onnx.site import Argument, Result, Rule, Site, argument_type, flat
+from stdlib.onnx.site import Result, Rule, Site
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError

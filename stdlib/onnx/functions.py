@@ -12,8 +12,8 @@ import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
 from codegen.dtypes import DType
+from stdlib.onnx.items import GrowingSequence, Item, Maps, RowSequence, TensorSequence
 from stdlib.onnx.model import Node
-from stdlib.onnx.site import GrowingSequence, Item, Maps, RowSequence, TensorSequence
 from stdlib.onnx.tensors import ELEMENT_TYPES
 from tensorlang.graph.nodes import Value
 

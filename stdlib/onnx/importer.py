@@ -21,11 +21,13 @@ from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.custom_operators import CustomNodes
 from stdlib.onnx.entry_point import Importer as Importer
 from stdlib.onnx.functions import body_in_standard, is_function, type_of
+from stdlib.onnx.graph_builder import Builder
+from stdlib.onnx.items import GrowingSequence, Item, Maps, RowSequence, TensorSequence, is_small, tensors_of
 from stdlib.onnx.model import Array, Block, Declared, Model, Node
 from stdlib.onnx.problems import Hosted, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.reader import AnyDomain, read
 from stdlib.onnx.scope import Scope
-from stdlib.onnx.site import Builder, GrowingSequence, Item, Maps, Result, RowSequence, Rule, Site, TensorSequence, is_small, tensors_of
+from stdlib.onnx.site import Result, Rule, Site
 from stdlib.onnx.stages import data_dependent
 from stdlib.onnx.table import rule_for
 from stdlib.onnx.table.strings import moves_text, takes_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stdlib.onnx.site import Item
+from stdlib.onnx.items import Item
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""One node of a model as its rule sees it, and the graph that grows from it.
+"""One node of a model as its rule sees it.
 
 A rule reads arguments and attributes from its `Site`, and says with `op`, `view` and `constant` what the node becomes:
 
@@ -14,377 +14,57 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from codegen.dtypes import DTYPES, DType, from_numpy
+from codegen.dtypes import DType
 from polyhedral import affine
-from polyhedral.expr import And, Compare, Cond, Expr, Int, Not, Or
-from stdlib.library import library
+from polyhedral.expr import Int
+from stdlib.onnx.graph_builder import KNOWN_ELEMENTS, Builder, in_case, program
+from stdlib.onnx.items import (
+    Argument,
+    GrowingSequence,
+    Item,
+    Maps,
+    RowSequence,
+    TensorSequence,
+    Type,
+    argument_type,
+    flat,
+    plain_attribute,
+    tensors_of,
+)
 from stdlib.onnx.model import Array, Attribute, Block, Node
 from stdlib.onnx.problems import Hosted, NotFixed, Refusal, Unknown, Unsupported, quoted
 from stdlib.onnx.tensors import check_size
-from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
-from tensorlang.graph.data_dependent import HostCall, Known, ModelPart, TypeOfInput
-from tensorlang.graph.edit import reads, writes
+from tensorlang.graph.data_dependent import HostCall, ModelPart, TypeOfInput
 from tensorlang.graph.externs import inputs_of
-from tensorlang.graph.nodes import Attr, Extern, Join, Kernel, Loop, Part, Value, View
-from tensorlang.graph.nodes import Node as GraphNode
-from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
+from tensorlang.graph.nodes import Attr, Extern, Kernel, Value, View
 from tensorlang.graph.programs import axes_of, result_tensors, single
 from tensorlang.graph.shape_arithmetic import int_or_size, of_sizes
-from tensorlang.graph.sizes import PREFIX, OpenSize, Size, Symbols, formula_of, is_open, same_shape, shape_in, to_expr
-from tensorlang.graph.texts import numbers
+from tensorlang.graph.sizes import PREFIX, OpenSize, Size, is_open, same_shape, shape_in, to_expr
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.nodes import Cast, Definition, ExternCall, IndexValue, Piece, Program, Read, Tensor
+from tensorlang.tensor.nodes import ExternCall, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.segments import segments
-from tensorlang.tensor.size_cases import decided_by_sizes
 
 FOLDED_ELEMENTS = 1 << 12
 """Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler, or
 for a rule that asks for their elements."""
+
 FOLDED_OPERATIONS = 1 << 22
 """And when they take no more operations: a window of a few elements may be as large as anybody writes."""
 
 FOLDED_SIZES = 1 << 8
 """And on sizes that are open, when neither arguments nor results have more elements."""
 
-SMALL_INPUT = 16
-"""Inputs of so many elements at most hold sizes, axes and the like: a model is compiled for their elements as it is for shapes."""
-
-KNOWN_ELEMENTS = 1 << 24
-"""Rules look at the elements of constants, and make tables, up to this size."""
-
-Type: TypeAlias = tuple[DType, tuple[int, ...]]
-Argument: TypeAlias = "Value | tuple[Value, ...] | None"
-Item: TypeAlias = "Value | TensorSequence | RowSequence | GrowingSequence | Maps | None"
 Result: TypeAlias = "Item | tuple[Item, ...]"
 Rule: TypeAlias = "Callable[[Site], Result]"
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSequence:
-    """A sequence of ONNX, whose length is always known here. `dtype`: what its elements are of, None where it never had one."""
-
-    items: tuple[Value, ...]
-    dtype: DType | None
-
-
-@dataclass(frozen=True, slots=True)
-class RowSequence:
-    """A sequence whose tensors are the rows of a value, one for each turn of a loop that has made it: how many may be a size."""
-
-    rows: Value
-
-
-@dataclass(frozen=True, slots=True)
-class GrowingSequence:
-    """A sequence that a turn of a loop is given, and what it has put at its end: of what was there before nothing is known."""
-
-    appended: tuple[Value, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Maps:
-    """Maps with the same keys. `values` has what one holds for each of them, or a row of such for each of several maps."""
-
-    keys: Value
-    values: Value
-
-
-@lru_cache(maxsize=8192)
-def program(operator: str, args: tuple[ArgType | tuple[ArgType, ...] | None, ...], attrs: tuple[tuple[str, Attr], ...]) -> Program:
-    """Return the library operator for arguments of these types and shapes. Raises CompileError when they do not fit it."""
-    return instantiate(library(), operator, args, dict(attrs))
-
-
-def _in_case(found: Program, symbols: Symbols | None) -> Program:
-    """Return an operator for the side of conditions on sizes that samples are on, where that decides what is computed."""
-    if symbols is None or not found.sizes:
-        return found
-
-    def holds(condition: Cond) -> bool:
-        match condition:
-            case Compare(op, lhs, rhs):
-                assert symbols is not None
-                return symbols.decided(formula_of(symbols.size(affine.sub(lhs, rhs))), op)
-            case And(parts):
-                return all(holds(part) for part in parts)
-            case Or(parts):
-                return any(holds(part) for part in parts)
-            case Not(part):
-                return not holds(part)
-
-    return decided_by_sizes(found, holds)[0]
-
-
-def argument_type(argument: Argument) -> ArgType | tuple[ArgType, ...] | None:
-    """Return the type of an argument."""
-    match argument:
-        case None:
-            return None
-        case Value():
-            return _type_of(argument)
-        case _:
-            return tuple(_type_of(part) for part in argument)
-
-
-def _type_of(value: Value) -> ArgType:
-    return ArgType(value.dtype, tuple(_plain(n) for n in value.shape) if is_open(value.shape) else value.shape)
-
-
-def _plain(n: Any) -> Any:
-    """Return an attribute or extent as programs have it: open sizes as expressions."""
-    return tuple(_plain(part) for part in n) if isinstance(n, tuple) else n.expression if isinstance(n, Size) else n
-
-
-def sizes_program(value: Value, array: Array) -> Program:
-    """Return the program without parameters of a value whose elements are integers and sizes."""
-    axes = axes_of(len(value.shape))
-    result = Tensor("y", value.dtype, tuple(Int(n) for n in value.shape))
-    elements = [(index, to_expr(int_or_size(n))) for index, n in np.ndenumerate(array)]
-    sizes = dict.fromkeys(name for _, e in elements for name in sorted(affine.name_set(e)))
-    pieces = tuple(
-        Piece(_as(value.dtype, e), affine.conj(*(affine.compare("==", axis, k) for axis, k in zip(axes, index, strict=True))))
-        for index, e in elements
-    )
-    return Program("sizes", tuple(sizes), (), ("y",), (Definition((result,), axes, pieces),))
-
-
-def _as(dtype: DType, e: Expr) -> IndexValue | Cast:
-    return IndexValue(e) if dtype == DTYPES["i64"] else Cast(dtype, IndexValue(e))
-
-
-def tensors_of(item: Item) -> tuple[Value, ...]:
-    """Return the tensors of an argument or a result."""
-    match item:
-        case None:
-            return ()
-        case TensorSequence():
-            return item.items
-        case RowSequence():
-            return (item.rows,)
-        case GrowingSequence():
-            return item.appended
-        case Maps():
-            return item.keys, item.values
-        case Value():
-            return (item,)
-
-
-def flat(arguments: Sequence[Argument]) -> list[Value]:
-    """Return the values that are there, those of a tuple one after the other."""
-    return [v for a in arguments if a is not None for v in ((a,) if isinstance(a, Value) else a)]
-
-
-def is_small(value: Value) -> bool:
-    """Tell whether an input holds sizes, axes and the like, of which there are as many in each run."""
-    return len(value.shape) <= 1 and not is_open(value.shape) and prod(value.shape) <= SMALL_INPUT
-
-
-class Builder:
-    """The graph under construction. `taken` holds every name that a value or node may not get."""
-
-    def __init__(self, taken: set[str], known: Known | None = None, symbols: Symbols | None = None) -> None:
-        self.symbols = symbols
-        """The sizes that stay open, None where none does."""
-        self.known = known or Known()
-        self.values: dict[str, Value] = dict(self.known.carried)
-        self.constants: dict[str, Array] = {}
-        self.sizes: dict[str, Array] = {}
-        """The elements of values that are computed from open sizes alone: integers, sizes and ratios."""
-        self.stored: set[str] = set()
-        """Which of these a kernel computes, as something else than a shape depends on them, or they are floats."""
-        self.fills: dict[str, float | int | bool] = {}
-        """What all elements are of values of open shapes that are filled with a number."""
-        self.nodes: list[GraphNode] = []
-        self.decidable: set[str] = set()
-        """Small inputs, and values that are computed of such alone: a model may be compiled for their elements."""
-        self.kept: list[str] = []
-        """Values that a node reads again once the shapes of its results are known."""
-        self.iterations: list[Value] = []
-        """The numbers of the turns that nodes are made for: of the loops around them that run as they are, from the outermost on."""
-        self.traced = 0
-        """How many of these are loops of the graph."""
-        self.within = ""
-        """In which blocks of the model the whole graph stands."""
-        self.texts: set[str] = set()
-        """Values that are strings: numbers that stand for them."""
-        self.block_length = 0
-        """How many channels lie side by side where they are in blocks (`channel_blocks`)."""
-        self.plain: dict[str, str] = {}
-        """Of values whose channels are in blocks the same ones with channels that are not."""
-        self.taken = taken
-        self.labels: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        self._label_numbers: dict[str, int] = {}
-        self._makers: dict[str, GraphNode] = {}
-        """What makes the values that depend on constants alone."""
-        self._computed: dict[str, Array] = {}
-
-    def fresh(self, stem: str) -> str:
-        name, number = stem, self._numbers.get(stem, 0)
-        while name in self.taken:
-            number += 1
-            name = f"{stem}.{number}"
-        self._numbers[stem] = number
-        self.taken.add(name)
-        return name
-
-    def label(self, stem: str) -> str:
-        """Return a name for another graph node made of the model's node `stem`."""
-        name, number = stem, self._label_numbers.get(stem, 1)
-        while name in self.labels:
-            number += 1
-            name = f"{stem} ({number})"
-        self._label_numbers[stem] = number
-        self.labels.add(name)
-        return name
-
-    def bound(self, start: int) -> None:
-        """Note which values that the nodes from number `start` on make depend on constants alone, or on small inputs: they have the names
-        that they keep."""
-        for node in self.nodes[start:]:
-            if isinstance(node, Extern | Loop):
-                continue
-            others = [name for name in reads(node) if name not in self.constants and name not in self._makers]
-            if not others:
-                self._makers |= dict.fromkeys(writes(node), node)
-            elif self.decidable.issuperset(others):
-                self.decidable.update(writes(node))
-
-    def maker(self, name: str) -> GraphNode | None:
-        """Return the node that makes a value, None where no node does."""
-        return next((node for node in reversed(self.nodes) if name in writes(node)), None)
-
-    def elements(self, name: str) -> Array | None:
-        """Return the elements of a value that depends on constants alone, computed now where they were not; None when it does not.
-
-        Raises Refusal O014 when they are too many to be computed."""
-        if name in self.sizes:
-            return self.sizes[name]
-        if name not in self.constants and name not in self._makers:
-            return None
-        pending = [name]
-        while pending:
-            current = pending[-1]
-            missing = [] if self._has(current) else [v for v in reads(self._makers[current]) if not self._has(v)]
-            if not missing and not self._has(current):
-                self._compute(self._makers[current])
-            if missing:
-                pending += missing
-            else:
-                pending.pop()
-        return self._elements(name)
-
-    def _has(self, name: str) -> bool:
-        return name in self.constants or name in self._computed
-
-    def _elements(self, name: str) -> Array:
-        return self.constants[name] if name in self.constants else self._computed[name]
-
-    def _compute(self, node: GraphNode) -> None:
-        """Compute the results of a node whose inputs are known. Raises Refusal O014 when they are too many, OpenSize where they are made of
-        sizes in a way that expressions do not have (floats)."""
-        if isinstance(node, Kernel) and node.program.sizes and self.symbols is not None:
-            raise OpenSize(*(Size(self.symbols.formula(name), self.symbols) for name in node.program.sizes))
-        results = [self.values[name] for name in writes(node)]
-        count = max(prod(value.shape) for value in results)
-        taken = work(node.program) if isinstance(node, Kernel) else 0
-        if count > KNOWN_ELEMENTS or taken > LARGEST_WORK:
-            raise Refusal(
-                "O014",
-                f"{quoted(results[0].name)} is a constant of {count} elements, too many to compute when the model is imported",
-                f"at most {KNOWN_ELEMENTS} elements and {LARGEST_WORK} steps are taken for a shape, axes or sizes",
-            )
-        arrays = [self._elements(v) for v in reads(node)]
-        match node:
-            case Kernel(program=found):
-                made = interpret(found, {}, {tensor.name: array for tensor, array in zip(found.params, arrays, strict=True)})
-                self._computed |= {v: np.asarray(made[result]) for v, result in zip(node.outputs, found.results, strict=True)}
-            case View():
-                self._computed[node.output] = arrays[0].reshape(results[0].shape)
-            case Join() | Part() | Extern() | Loop():
-                raise AssertionError("nothing that is computed here")
-
-    def value(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
-        check_size(dtype, shape, f"value {quoted(name)}")
-        value = Value(name, dtype, shape)
-        self.values[name] = value
-        return value
-
-    def store_sizes(self, name: str) -> None:
-        """Let a kernel compute a value that is made of sizes, as data depends on it."""
-        if name not in self.sizes or name in self.stored:
-            return
-        self.stored.add(name)
-        value = self.values[name]
-        self.nodes.append(Kernel(self.label(f"sizes {name}"), sizes_program(value, self.sizes[name]), (), (name,)))
-
-    def cut(self, start: int) -> tuple[GraphNode, ...]:
-        """Take the nodes from number `start` on out of the graph, and return them."""
-        nodes = tuple(self.nodes[start:])
-        del self.nodes[start:]
-        self.stored -= {name for node in nodes for name in writes(node) if name in self.sizes}
-        return nodes
-
-    def note_elements(self, value: Value, array: Array) -> None:
-        """Note what the elements of a value are that a node computes."""
-        self.sizes[value.name] = array
-        self.stored.add(value.name)
-
-    def constant(self, name: str, array: Array) -> Value:
-        if array.dtype.kind in "OU":
-            array = numbers(array, name, constant=True)
-            self.texts.add(name)
-        dtype = from_numpy(array.dtype)
-        if dtype is None:
-            raise Unsupported(f"constants of type {array.dtype}")
-        self.constants[name] = array
-        return self.value(name, dtype, array.shape)
-
-    def rename(self, names: Mapping[str, str], start: int = 0) -> None:
-        """Give values other names, where the nodes from number `start` on and what is known of them have the old ones."""
-        for old, new in names.items():
-            self.values[new] = replace(self.values.pop(old), name=new)
-            tables: tuple[dict[str, Any], ...] = (self.constants, self.sizes, self.fills)
-            for table in tables:
-                if old in table:
-                    table[new] = table.pop(old)
-            for names_ in (self.stored, self.texts):
-                if old in names_:
-                    names_.add(new)
-        if self.plain:
-            self.plain = {names.get(raw, raw): names.get(plain, plain) for raw, plain in self.plain.items()}
-        self.nodes[start:] = [_renamed(n, names) for n in self.nodes[start:]]
-
-    def of_elements(self, name: str, dtype: DType, array: Array) -> Value:
-        """Return a value of these elements: a constant, or, where the array is one of objects, integers and sizes."""
-        if not is_open(tuple(array.flat)):
-            return self.constant(name, array.astype(dtype.numpy, copy=False))
-        self.sizes[name] = array
-        return self.value(name, dtype, array.shape)
-
-
-def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
-    match node:
-        case Join() | Part():
-            return node  # importers make none
-        case Kernel() | Extern() | Loop():
-            return replace(
-                node,
-                inputs=tuple(names.get(v, v) for v in node.inputs),
-                outputs=tuple(names.get(v, v) for v in node.outputs),
-            )
-        case View():
-            return replace(node, input=names.get(node.input, node.input), output=names.get(node.output, node.output))
 
 
 class Noted(Mapping[str, Attribute]):
@@ -728,7 +408,7 @@ class Site:
 
     def ops(self, operator: str, *args: Argument, **attrs: Attr) -> tuple[Value, ...]:
         """Return the results of a library operator. Raises Refusal O012 when the arguments do not fit it."""
-        frozen = tuple((name, _plain(given)) for name, given in attrs.items())
+        frozen = tuple((name, plain_attribute(given)) for name, given in attrs.items())
         try:
             found = program(operator, tuple(argument_type(a) for a in args), frozen)
         except CompileError as problem:
@@ -736,13 +416,13 @@ class Site:
             if open_ and any(d.code == "R0212" for d in problem.diagnostics):
                 raise OpenSize(*open_, why=f"node {quoted(self.node.label)} ({self.node.op}) needs a number") from None
             raise self.mismatch(args, problem) from problem
-        known = frozen if self.builder.symbols is None else tuple(item for item in attrs.items() if _plain(item[1]) == item[1])
+        known = frozen if self.builder.symbols is None else tuple(item for item in attrs.items() if plain_attribute(item[1]) == item[1])
         return self.apply(found, flat(args), operator, known)
 
     def table(self, operator: str, **attrs: Attr) -> tuple[Value, ...]:
         """Return the results of a library operator without inputs: constants, or computed when the model runs where sizes are open. Raises
         Refusal O014 when constants are too many to be stored."""
-        found = program(operator, (), tuple((name, _plain(given)) for name, given in attrs.items()))
+        found = program(operator, (), tuple((name, plain_attribute(given)) for name, given in attrs.items()))
         shapes = [shape_in(t, self.builder.symbols) for t in result_tensors(found)]
         if any(map(is_open, shapes)) or found.sizes:
             return self.apply(found, ())
@@ -753,7 +433,7 @@ class Site:
         self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()
     ) -> tuple[Value, ...]:
         """Return the results of a program for these inputs."""
-        found = _in_case(found, self.builder.symbols)
+        found = in_case(found, self.builder.symbols)
         self._agree(found, inputs)
         results = [(t.dtype, shape_in(t, self.builder.symbols)) for t in result_tensors(found)]
         for dtype, shape in results:
@@ -784,7 +464,7 @@ class Site:
 
     def apply_segments(self, found: Program, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Return the results of a program for these inputs, as `apply` does; it may call kernels that are not in the language."""
-        found = _in_case(found, self.builder.symbols)
+        found = in_case(found, self.builder.symbols)
         if not found.externs:
             return self.apply(found, inputs)
         values = {tensor.name: value for tensor, value in zip(found.params, inputs, strict=True)}

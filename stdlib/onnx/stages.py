@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from stdlib.onnx.graph_builder import Builder
+from stdlib.onnx.items import is_small
 from stdlib.onnx.model import Node
 from stdlib.onnx.scope import Scope
-from stdlib.onnx.site import Builder, is_small
 from tensorlang.diagnostics import Diagnostic
 from tensorlang.graph.data_dependent import DataDependent, HostCall
 from tensorlang.graph.edit import reads, writes

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen.dtypes import DTYPES
+from stdlib.onnx.items import GrowingSequence, Item, TensorSequence
 from stdlib.onnx.model import Array
 from stdlib.onnx.problems import NotFixed, OtherKind, Unknown
-from stdlib.onnx.site import GrowingSequence, Item, Site, TensorSequence
+from stdlib.onnx.site import Site
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Loop, Value, View
 from tensorlang.graph.nodes import Node as GraphNode

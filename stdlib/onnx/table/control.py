@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES
+from stdlib.onnx.items import GrowingSequence, Item, RowSequence
 from stdlib.onnx.problems import NotFixed, OtherKind, Refusal, Unsupported, quoted
-from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site
+from stdlib.onnx.site import Result, Site
 from stdlib.onnx.table.entry import MICROSOFT, Entry, elsewhere
 from stdlib.onnx.table.moving import axis_moved, joined, slice_axis
 from stdlib.onnx.traced_body import Rows, Taken, Traced, appended, carried_tensors, check_carried, scalar, tensors, traced

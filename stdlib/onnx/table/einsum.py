@@ -13,7 +13,8 @@ from functools import lru_cache
 from itertools import combinations
 from math import prod
 
-from stdlib.onnx.site import Site, argument_type
+from stdlib.onnx.items import argument_type
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import Module, load_module

@@ -9,7 +9,8 @@ from zlib import crc32
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType, largest
-from stdlib.onnx.site import Item, Rule, Site
+from stdlib.onnx.items import Item
+from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.strings import to_numbers, to_strings
 from stdlib.onnx.tensors import STRING, element_type

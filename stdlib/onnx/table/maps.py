@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.dtypes import DTYPES
+from stdlib.onnx.items import Maps
 from stdlib.onnx.model import Array
-from stdlib.onnx.site import Maps, Result, Site
+from stdlib.onnx.site import Result, Site
 from stdlib.onnx.table.classes import ML, labels_of
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry

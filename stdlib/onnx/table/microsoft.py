@@ -7,7 +7,8 @@ from math import inf, log, prod
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.site import Item, Result, Rule, Site
+from stdlib.onnx.items import Item
+from stdlib.onnx.site import Result, Rule, Site
 from stdlib.onnx.table.contract import conv, conv_transpose, convolution_of, gemm, product
 from stdlib.onnx.table.elementwise import WITH_ALPHA, WITH_TWO, cast, dropout
 from stdlib.onnx.table.entry import microsoft, undefined

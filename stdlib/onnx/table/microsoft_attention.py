@@ -8,8 +8,9 @@ from math import prod, sqrt
 import numpy as np
 
 from codegen.dtypes import DTYPES
+from stdlib.onnx.items import Item
 from stdlib.onnx.model import Array
-from stdlib.onnx.site import Item, Result, Site
+from stdlib.onnx.site import Result, Site
 from stdlib.onnx.table.attend import rotated, scaled_product, window_bias
 from stdlib.onnx.table.contract import product
 from stdlib.onnx.table.elementwise import cast

@@ -7,7 +7,8 @@ from itertools import accumulate
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
-from stdlib.onnx.site import GrowingSequence, Item, Result, RowSequence, Site, TensorSequence
+from stdlib.onnx.items import GrowingSequence, Item, RowSequence, TensorSequence
+from stdlib.onnx.site import Result, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.indexing import gathered
 from stdlib.onnx.table.moving import axis_moved, joined, slice_axis

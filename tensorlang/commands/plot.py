@@ -18,7 +18,7 @@ from tensorlang.targets import HOST
 @options.file("a .tl file")
 @click.argument("arguments", nargs=-1, help="[OPERATOR] size=number attribute=number …; sizes that are not given are 8")
 @options.output("an .svg file (default: standard output)")
-@click.option("--tensor", default=None, help="whose instances to draw (default: the first result)")
+@click.option("--tensor", default=None, help="whose instances to draw (default: a recurrence, else the first result)")
 @click.option("--axes", default=None, help="rows and columns, with a comma between (default: the first two)")
 @click.option("--plain", is_flag=True, help="without the schedule: loops as the operator is written")
 @click.option("--target", default=HOST, help="whose schedule of the file: cpu or cuda")

@@ -47,10 +47,10 @@ class Picture:
 def plot(
     operator: Operator, *, tensor: str | None = None, axes: Sequence[str] = (), sizes: Mapping[str, int] | None = None, title: str = ""
 ) -> Picture:
-    """Return a picture of the instances that compute `tensor` (the first result), over `axes` (the first two; names of axes and of
-    reduction indices), at `sizes` and whole attributes (8 for sizes not named, defaults for attributes), in the order that the schedule
-    gives them: that of `operator.schedule(…)`, or the order of loops as written. A schedule that is refused is drawn all the same; what it
-    breaks is red.
+    """Return a picture of the instances that compute `tensor` (a recurrence, else the first result), over `axes` (the first two; names of
+    axes and of reduction indices), at `sizes` and whole attributes (8 for sizes not named, defaults for attributes), in the order that the
+    schedule gives them: that of `operator.schedule(…)`, or the order of loops as written. A schedule that is refused is drawn all the same;
+    what it breaks is red.
 
     Raises CompileError C0241 for what cannot be drawn, S01xx and S02xx for a schedule that cannot be applied."""
     return plotted(operator.module, operator.name, operator.given, tensor, axes, sizes or {}, title)

@@ -17,6 +17,8 @@ from polyhedral.order import Instance
 from polyhedral.watch import element_of, first_iters, instances_of
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Plan
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import components, is_recurrence
 
 MOST = 1024
 """Instances of a picture."""
@@ -60,13 +62,14 @@ class Space:
 def space(
     plan: Plan, sizes: Mapping[str, int], tensor: str | None = None, axes: Sequence[str] = (), witness: Violation | None = None
 ) -> Space:
-    """Return what there is to draw of a tensor's computation (the first result, unless told), over two of its axes and reduction indices.
-    With a `witness`, at whose sizes the plan is drawn, what is not told is chosen so that its two instances are in the picture.
+    """Return what there is to draw of a tensor's computation, over two of its axes and reduction indices. Unless told, that is a recurrence
+    where there is one, of several the first one of most axes, since its instances need each other, and else the first result. With a
+    `witness`, at whose sizes the plan is drawn, what is not told is chosen so that its two instances are in the picture.
 
     Raises CompileError C0241 for a tensor, axes or sizes that cannot be drawn."""
     if witness is not None and tensor is None and (refuted := plan.stages.statements.get(witness.target.statement)) is not None:
         tensor = refuted.definition.tensors[0].name
-    tensor = tensor or plan.program.results[0]
+    tensor = tensor or _told_about(plan.program)
     statements = _statements(plan, tensor)
     iters = max((s.iters for s in statements), key=len)
     rows, columns = _axes(iters, axes or _apart(iters, witness), tensor)
@@ -89,6 +92,13 @@ def space(
     loops = tuple((loop.name, loop.mark) for loop in place.loops)
     marked = () if witness is None else tuple(_place(i, rows, columns) for i in (witness.source, witness.target))
     return Space(tensor, (rows, columns), points, tuple(_arrows(plan, drawn, sizes)), loops, fixed, marked)
+
+
+def _told_about(program: Program) -> str:
+    """Return the tensor whose computation is drawn unless another is asked for."""
+    recurrences = [x for group in components(program) if is_recurrence(group) for x in group]
+    deepest = max(recurrences, key=lambda x: len(x.axes), default=None)
+    return program.results[0] if deepest is None else deepest.tensors[0].name
 
 
 def _apart(iters: Sequence[str], witness: Violation | None) -> list[str]:

@@ -43,6 +43,16 @@ def ops() -> Any:
     return tl.parse(TEXT.replace("f32[]", "f32").replace("y[] = 2 * x[]", "y = 2 * x"))
 
 
+def test_unless_told_a_picture_is_of_the_recurrence_of_most_axes() -> None:
+    text = """op steps(a: f32[N]) -> (y: f32[N]) where N >= 3 {
+    c[t] = if t == 0 then f32(1) else c[t - 1] / 2   for t in 0..9
+    u[0, i] = a[i]
+    u[t + 1, i] = c[t] * (u[t, i - 1 | 0] + u[t, i + 1 | 0])   for t in 0..8
+    y[i] = u[8, i]
+}"""
+    assert "<title>iterations of u</title>" in tl.plot(tl.parse(text).steps).svg
+
+
 def test_the_pictures_of_the_documents_are_what_would_be_drawn() -> None:
     assert pictures.main(["--check"]) == 0
 

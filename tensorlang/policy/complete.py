@@ -7,8 +7,8 @@
                                           }
 
 What is written stays. A tensor that no line is about gets the directives that it would have had alone. Of others what is missing is added
-step by step: an order that dependences allow, clauses apart, lanes along the loop of least predicted cycles, threads, folds. Each step
-is proven before it is kept; one that is refused is told with the dependence that forbade it.
+step by step: an order that dependences allow, clauses apart, lanes along the loop of least predicted cycles, points of a sum in registers,
+threads, folds. Each step is proven before it is kept; one that is refused is told with the dependence that forbade it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 
 DERIVE = "derive"
+SHARE_OF_SUMS = 0.75
+"""Of the vector registers, which sums may take: the others hold what is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +157,20 @@ class _Completion:
     def _distribute(self, definition: Definition) -> None:
         name, seen = definition.tensors[0].name, self._seen(self.schedule)
         said = any(d.name == "distribute" and name in _names(d) for d in self.schedule.directives)
-        if len(definition.pieces) > 1 and not said and name in seen.loops:
-            for loop in (None, *seen.loops[name]):
+        if len(definition.pieces) > 1 and not said:
+            for loop in (None, *self._loops(definition, seen)):
                 (directive,) = Schedule("").distribute(name, at=loop).directives
                 if self.tried(directive, why="each clause has loops of its own, and asks nothing"):
                     return
+
+    def _loops(self, definition: Definition, seen: Outline) -> tuple[str, ...]:
+        """Return the loops around a definition's statements. Its stage may be named after another tensor that needs it, and have loops of
+        that one alone."""
+        name = definition.tensors[0].name
+        stage = name if name in seen.loops else next((s for s, found in seen.statements.items() if f"{name}.0" in found), "")
+        plan = self._plan()
+        around = {x for s in plan.stages.of(definition) for nest in plan.placed.placements(s.name) for x in nest.loops}
+        return tuple(loop for loop in seen.loops.get(stage, ()) if loop in around)
 
     def _free(self, definition: Definition) -> tuple[Distances, list[str]] | None:
         """Return the distances of a definition's dependences, and the loops of all its statements that carry none, outermost first."""
@@ -173,7 +184,7 @@ class _Completion:
 
     def _lanes(self, definition: Definition) -> None:
         name, seen = definition.tensors[0].name, self._seen(self.schedule)
-        loops = _loops(seen, definition)
+        loops = self._loops(definition, seen)
         found = self._free(definition) if not any(seen.marks.get(loop) == "vector" for loop in loops) else None
         if found is None:
             return
@@ -189,6 +200,10 @@ class _Completion:
         for loop in sorted(costs, key=lambda x: costs[x]):
             if costs[loop] < plain:
                 why = f"cycles of an element: {plain:.2f} one by one, {told}"
+                points = self._points(definition, seen, loop, free)
+                held = f"; {prod(seen.extents[x] or 1 for x in points)} points of each lane are added up together" if points else ""
+                if points and self.tried(*self._in_lanes(definition, seen, loop, points), why=why + held):
+                    return
                 if self.tried(*self._in_lanes(definition, seen, loop), why=why):
                     return
 
@@ -201,24 +216,41 @@ class _Completion:
             if axis in definition.axes and axis is not None and seen.extents.get(loop) != 1:
                 yield loop, cycles_of(d, definition, InnerLoops((axis,)))
 
-    def _in_lanes(self, definition: Definition, seen: Outline, loop: str) -> tuple[syntax.Directive, ...]:
-        """Return what lets a loop run in lanes, innermost."""
+    def _points(self, definition: Definition, seen: Outline, lanes: str, free: Sequence[str]) -> tuple[str, ...]:
+        """Return the innermost loops over points, outermost first, whose sums registers hold for all lanes together: terms are gone through
+        around them. None where somebody has said in which order they run."""
+        loops, width = self._loops(definition, seen), self.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        ordered = {n for d in self.schedule.directives if d.name == "order" for n in _names(d)}
+        named = {x for x in loops if {x, last_part(x)} & ordered}
+        if not any(x in seen.reductions for x in loops) or named:
+            return ()
+        vectors = max(1, min(seen.extents.get(lanes) or width, 2 * width) // width)
+        points, count = list[str](), vectors
+        for x in (x for x in reversed(loops) if x != lanes and x not in seen.reductions):
+            extent = seen.extents.get(x)
+            if extent is None or x not in free or x in seen.marks or count * extent > self.machine.vector_registers * SHARE_OF_SUMS:
+                break
+            points, count = [x, *points], count * extent
+        return tuple(points)
+
+    def _in_lanes(self, definition: Definition, seen: Outline, loop: str, points: Sequence[str] = ()) -> tuple[syntax.Directive, ...]:
+        """Return what lets a loop run in lanes, innermost, and sums of `points` be added up together, right around them."""
         name = _owner({t.name for d in seen.program.definitions for t in d.tensors})(loop) or ""
         lanes, extent = self.machine.lanes(compute_dtype(definition.tensors[0].dtype)), seen.extents.get(loop)
-        made, order, inner = Schedule(""), list(_loops(seen, definition)), loop
+        made, order, inner = Schedule(""), list(self._loops(definition, seen)), loop
         if extent is None or extent > min(MOST_LANES, 2 * lanes):
             base = loop.removeprefix(f"{name}.")
             outer, vector = _fresh(seen, f"{base}_o"), _fresh(seen, f"{base}_v")
             made, inner = made.split(loop, lanes, (outer, vector)), full(name, vector)
             order[order.index(loop) : order.index(loop) + 1] = [full(name, outer), inner]
-        if order[-1] != inner:
-            order.remove(inner)
-            made = made.order(*order, inner)
+        wanted = [*(x for x in order if x != inner and x not in points), *points, inner]
+        made = made.order(*wanted) if wanted != order else made
+        made = made.unroll(*points) if points else made
         return made.vectorize(inner).directives
 
     def _threads(self, definition: Definition) -> None:
         seen = self._seen(self.schedule)
-        loops = _loops(seen, definition)
+        loops = self._loops(definition, seen)
         d = self._deriver()
         if any(seen.marks.get(x) == "parallel" for x in loops) or not is_threading_profitable(d, (definition,)):
             return
@@ -249,13 +281,6 @@ def _axis_along(nest: Nest, loop: str) -> str | None:
     moving = {name: affine.linear(value).terms for name, value in nest.iter_exprs().items() if loop in affine.name_set(value)}
     (name, terms), *others = moving.items() if moving else (("", ()),)
     return name if not others and dict(terms).get(Name(loop)) == 1 else None
-
-
-def _loops(seen: Outline, definition: Definition) -> tuple[str, ...]:
-    """Return the loops of a definition's stage, which may be named after another tensor that needs it."""
-    name = definition.tensors[0].name
-    stage = name if name in seen.loops else next((s for s, found in seen.statements.items() if f"{name}.0" in found), "")
-    return seen.loops.get(stage, ())
 
 
 def _listed(loops: Sequence[str]) -> str:

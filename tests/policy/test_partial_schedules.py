@@ -83,6 +83,39 @@ def test_lanes_of_what_is_computed_inside_of_another_loop_are_along_loops_of_its
     assert not any(line.startswith("vectorize h.i") for line in found)
 
 
+PRODUCT = "op f(a: f32[N, M], b: f32[M, K]) -> (y: f32[N, K]) { y[i, j] = sum(k) a[i, k] * b[k, j] }\n"
+
+
+@pytest.mark.parametrize(
+    ("pin", "rest"),
+    [
+        ("tile y (i, j) by (4, 16) -> io, jo, ii, ji", ["order y.io, y.jo, y.k, y.ii, y.ji", "unroll y.ii", "vectorize y.ji"]),
+        (
+            "split y.i by 6 -> io, ii",
+            ["split y.j by 8 -> j_o, j_v", "order y.io, y.j_o, y.k, y.ii, y.j_v", "unroll y.ii", "vectorize y.j_v"],
+        ),
+        ("tile y (i, j) by (16, 8) -> io, jo, ii, ji", ["order y.io, y.jo, y.ii, y.k, y.ji", "vectorize y.ji"]),
+    ],
+    ids=["a tile", "rows alone", "more rows than registers hold"],
+)
+def test_a_sum_over_a_tile_that_registers_hold_is_added_up_in_them(pin: str, rest: list[str]) -> None:
+    found, _ = filled(PRODUCT, pin, "derive")
+    assert found == [pin, *rest, "parallel y.io"]
+
+
+def test_tensors_that_need_each_other_are_completed_along_loops_of_their_own() -> None:
+    text = """op f(a: f32[N], b: f32[N]) -> (y: f32[N]) {
+        e[0, i]     = a[i]
+        h[0, i]     = b[i]
+        e[t + 1, i] = e[t, i] - h[t, i - 1 | 0]       for t in 0..3
+        h[t + 1, i] = h[t, i] + e[t + 1, i + 1 | 0]   for t in 0..3
+        y[i]        = h[3, i]
+    }
+    """
+    found, _ = filled(text, "fold e at t by 1", "derive")
+    assert {"distribute e at e.i", "distribute h at h.i", "vectorize e.i_v", "vectorize h.i_v2", "fold h at t by 1"} <= set(found)
+
+
 def test_what_is_pinned_stays_in_its_order() -> None:
     pins = ["split y.j by 4 -> jo, ji", "order jo, y.i, ji", "unroll ji"]
     found, _ = filled(TWO, *pins, "derive")

@@ -39,6 +39,7 @@ from codegen.llvm.workspace import plan
 from codegen.loops.bit_counts import with_bit_counts
 from codegen.loops.chain_registers import chains_in_vectors
 from codegen.loops.collapse import nested, part
+from codegen.loops.conditional_terms import with_conditional_terms
 from codegen.loops.late_choices import with_late_choices
 from codegen.loops.narrow import narrowed
 from codegen.loops.nodes import (
@@ -99,6 +100,7 @@ def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] =
 def for_target(function: Function, target: Target) -> Function:
     """Return `function` as it is emitted: integers as narrow, and what loops collect and carry in as many lanes, as is best there."""
     function = with_running_lanes(with_partial_results(narrowed(with_searches(with_places(function))), target.lanes), target.lanes)
+    function = with_conditional_terms(function)
     function = with_late_choices(chains_in_vectors(function) if target.has("sse4.1") else function)
     return with_bit_counts(function)
 

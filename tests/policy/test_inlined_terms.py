@@ -28,6 +28,35 @@ def test_few_elements_of_a_map_are_inlined_terms_for_each_term() -> None:
     assert inlined(SIGNATURE, EDGES, {"N": 40, "M": 30}) == ["inline w"]
 
 
+def test_components_of_vectors_are_inlined_into_maps_of_these() -> None:
+    signature, body = (
+        "p: f64[T, 3, 2], q: f64[T, 2]) -> (y: f64[T])",
+        """
+        d[t, v, c] = p[t, v, c] - q[t, c]
+        n[t, v]    = d[t, v, 0] * d[t, v, 0] + d[t, v, 1] * d[t, v, 1]
+        y[t]       = d[t, 0, 0] * (d[t, 1, 1] * n[t, 2] - d[t, 2, 1] * n[t, 1]) - n[t, 0] * d[t, 2, 0]""",
+    )
+    assert inlined(signature, body, {"T": 37}) == ["inline d", "inline n"]
+
+
+def test_maps_of_maps_grow_only_so_far() -> None:
+    steps = [f"u{k}[t, c] = u{k - 1}[t, (c + 1) % 3] * u{k - 1}[t, c] + u{k - 1}[t, (c + 2) % 3]" for k in range(1, 7)]
+    body = "\n".join(["u0[t, c] = exp(x[t, c])", *steps, "y[t] = u6[t, 0] + u6[t, 1] * u6[t, 2]"])
+    assert len(inlined("x: f32[T, 3]) -> (y: f32[T])", body, {"T": 5})) < 6
+
+
+NIBBLES = """
+    w[m, k] = f32(bitand(shr(q[m, k // 2], u8(4 * (k % 2))), 15)) * s[m, k // 32]   for m in 0..M, k in 0..N
+    y[m]    = sum(k) w[m, k] * x[k]"""
+
+
+def test_what_is_made_in_phases_is_made_in_those_of_the_sum_that_reads_each_element_for_one_term() -> None:
+    signature = "q: u8[M, N], s: f32[M, N], x: f32[N]) -> (y: f32[M])"
+    assert inlined(signature, NIBBLES, {"M": 5, "N": 96}) == ["inline w"]
+    several = NIBBLES.replace("y[m]", "y[m, n]").replace("x[k]", "x[k, n]")
+    assert inlined("q: u8[M, N], s: f32[M, N], x: f32[N, 3]) -> (y: f32[M, 3])", several, {"M": 5, "N": 96}) == []
+
+
 LONG = " + ".join(f"exp(a[t, k] * x[i] + {k})" for k in range(3))
 
 

@@ -768,6 +768,21 @@ def test_elements_that_read_by_quotients_run_phase_by_phase(value: str, phases: 
     assert_same(program, proven(program, derive(program, WIDE)), {})
 
 
+@pytest.mark.parametrize("size", [128, 153])
+def test_terms_that_are_read_by_quotients_are_summed_phase_by_phase(size: int) -> None:
+    body = "y[m] = sum(k in 0..K) (bitand(shr(q[m, k // 2], 4 * i32(k % 2)), 15) - z[m, k // 32]) * x[k]"
+    program = operator("q: i32[M, K], z: i32[M, K], x: i32[K]) -> (y: i32[M])", body, {"M": 5, "K": size})
+    assert {"split y.k by 2 -> k_q, k_r", "vectorize y.k_v"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
+def test_sums_for_one_of_a_few_elements_read_what_is_for_all_of_those_once() -> None:
+    body = "y[i] = sum(k in 0..8) h[2*i % 3, k] * x[2*i // 3 + 4 - k | 0]   for i in 0..N"
+    program = operator("x: i32[M], h: i32[3, 8], _like: i32[N]) -> (y: i32[N])", body, {"M": 70, "N": 100})
+    assert {"split y.i by 3 -> i_q, i_r", "vectorize y.i_v"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 def test_elements_that_choose_by_remainders_what_lies_side_by_side_run_in_plain_lanes() -> None:
     program = operator("a: i32[N], b: i32[N]) -> (y: i32[N])", "y[i] = if i % 2 == 0 then a[i] else b[i]", {"N": 201})
     assert not any("i_q" in d for d in directives(program))

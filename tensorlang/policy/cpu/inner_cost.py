@@ -18,7 +18,7 @@ from codegen.loops.partial_sums import ROOM, parts, parts_latency
 from codegen.loops.partition import LEAST_ITERATIONS
 from codegen.loops.searches import LEAST
 from polyhedral import affine
-from polyhedral.expr import Compare, Cond, Max, Min, Mod, Scale
+from polyhedral.expr import Compare, Cond, Floor, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.once import once
@@ -157,8 +157,9 @@ def _limit(reduce: Reduce, condition: Expr) -> _Limit | None:
 @dataclass(frozen=True, slots=True)
 class Element:
     """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory, or lie a few elements
-    apart. `size_bytes`: of one, `row_bytes`: of a row of its tensor. `questions`: what it takes to ask whether it is there, in loads of one
-    element: data say where it lies, on one side of a choice."""
+    apart; for how many values of one, one after the other, it is `shared`, as `x[k // 2]` is for two. `size_bytes`: of one, `row_bytes`: of
+    a row of its tensor. `questions`: what it takes to ask whether it is there, in loads of one element: data say where it lies, on one side
+    of a choice."""
 
     read: Read
     names: frozenset[str]
@@ -166,6 +167,7 @@ class Element:
     size_bytes: int
     row_bytes: int
     questions: int = 0
+    shared: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +357,8 @@ class BlockCost:
         near = near if guarded or storage is not None else {**near, **self._strides(read)}
         tensor = self.tensors[read.tensor]
         questions = ASKING_LOADS if on_a_side and any(isinstance(slot, Dynamic) for slot in read.index) else 0
-        return Element(read, names, near, tensor.dtype.size_bytes, row_bytes(self.d, tensor), questions)
+        shared = {} if guarded or storage is not None else shared_along(read, names)
+        return Element(read, names, near, tensor.dtype.size_bytes, row_bytes(self.d, tensor), questions, shared)
 
     def _names(self, read: Read) -> frozenset[str]:
         """Return the loops that a read depends on, but for the axis of a recurrence of whose steps it looks up one before: that one was
@@ -594,7 +597,10 @@ class BlockCost:
             1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
         )
         if apart is not None:
-            return again * c.vectors * (apart if apart == 1 else STRIDED_LOADS * apart)
+            return again * c.vectors * (STRIDED_LOADS * apart if apart > 1 else 1)
+        if along in element.shared:
+            # One for all lanes of a vector, or elements of one that are put where they belong.
+            return again * c.vectors * (1 if element.shared[along] % (c.phases * self.lanes) == 0 else STRIDED_LOADS)
         if picked_in_registers(self.d, element.read, along):
             return again * c.vectors * PICKED_LOADS
         by_data = any(isinstance(slot, Dynamic) for slot in element.read.index)
@@ -604,13 +610,13 @@ class BlockCost:
         return again * c.vectors * self.lanes * far
 
     def _in_phase(self, element: Element, along: str, phases: int) -> int | None:
-        """Return how far elements lie apart of which one is read for every so many along an axis; None where that is far."""
+        """Return how far elements lie apart of which one is read for so many along an axis, 0 for one of all; None where that is far."""
         slots = element.read.index
         if element.read.tensor in self.d.layouts or any(isinstance(slot, Dynamic) for slot in slots):
             return None
         *others, last = (affine.substitute(s, {along: Scale(phases, AffineName(along))}) for s in slots if not isinstance(s, Dynamic))
         step = step_inside(last, along) if not any(along in affine.name_set(slot) for slot in others) else None
-        return step if step is not None and 1 <= step <= MOST_STRIDE else None
+        return step if step is not None and 0 <= step <= MOST_STRIDE else None
 
     def _stores(self, c: InnerLoops, axis: str | None) -> float:
         together = c.points()
@@ -757,6 +763,15 @@ class BlockCost:
         alike = len({r.index for p in self.definition.pieces for r in reads(p.value) if r.tensor == tensor}) == 1
         uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
         return plain and alike and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
+
+
+def shared_along(read: Read, names: Collection[str]) -> dict[str, int]:
+    """Return of how many values of a name, one after the other, an element of a row is the same, for those names along which that is so."""
+    *others, last = read.index or (None,)
+    if not isinstance(last, Floor):
+        return {}
+    apart = frozenset[str]().union(*(names_of_slot(slot) for slot in others if slot is not None))
+    return {n: last.divisor for n in sorted(names) if n not in apart and step_inside(last.value, n) == 1}
 
 
 def _turns(e: Affine | Cond, name: str) -> bool:

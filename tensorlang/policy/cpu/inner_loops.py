@@ -134,13 +134,14 @@ def candidates(
                 continue
             if vectors > 1 and not ranges.keys().isdisjoint(vector):
                 continue
-            for phases in phases_along(definition, vector[0]) if vector and vector[0] in free else ():
+            others = [(a, cost.sizes[a]) for a in reversed(free) if a not in vector and cost.may_repeat(a, vector)]
+            for phases in phases_along(definition, vector[0]) if len(vector) == 1 and vector[0] not in wide else ():
                 # Accumulators lie as far apart as elements do: of more than one vector, registers do not hold them.
                 # Of one piece, whole vectors are put together of what the phases of one vector of the language make.
                 together = len(definition.pieces) > 1 or vectors * cost.lanes <= MOST_LANES
                 if extent >= phases * vectors * cost.lanes and (vectors == 1 or not sums) and together:
-                    yield cost.counted(InnerLoops(vector, vectors, phases=phases))
-            others = [(a, cost.sizes[a]) for a in reversed(free) if a not in vector and cost.may_repeat(a, vector)]
+                    for rows in ((),) if vector[0] in free else _rows(others):
+                        yield cost.counted(InnerLoops(vector, vectors, rows, phases=phases))
             for rows in (*_rows(others), *(() if vector else near)):
                 for packed in copies:
                     yield (found := cost.counted(InnerLoops(vector, vectors, rows, packed)))

@@ -124,8 +124,9 @@ class Reloads:
         extent = {n: sizes[n] if n in loops else min(sizes[n], self._together[n]) for n in element.names if n in sizes}
         if element.read.tensor in self._packed:
             return prod(extent.values()) * size
-        along = min(row, sum((n - 1) * element.near[name] for name, n in extent.items() if name in element.near) * size + size)
-        rows = prod(n for name, n in extent.items() if name not in element.near)
+        steps = {**element.near, **{name: 1 / values for name, values in element.shared.items()}}
+        along = min(row, sum((n - 1) * steps[name] for name, n in extent.items() if name in steps) * size + size)
+        rows = prod(n for name, n in extent.items() if name not in steps)
         if rows == 1:
             return along
         width = max(along, min(row, LINE_BYTES))

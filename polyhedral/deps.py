@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Literal, TypeAlias
 
 import islpy as isl
@@ -39,6 +39,7 @@ class Dep:
     hard: bool = True
 
 
+@lru_cache(maxsize=32)  # each schedule that is looked at for one program asks
 def dependences(scop: Scop) -> tuple[Dep, ...]:
     """Return every dependence that is not empty."""
     context = context_of(scop)

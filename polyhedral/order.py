@@ -11,10 +11,10 @@ A loop may be parallel when no pair at its level differs in it; lanes of a vecto
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import islpy as isl
 
@@ -29,6 +29,7 @@ from polyhedral.verdict import Proven, Unknown
 
 Fault: TypeAlias = Literal["order", "race", "lane", "missing", "repeated", "outside", "uninitialised", "beyond"]
 Storage: TypeAlias = Mapping[str, int]
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +88,30 @@ def parallel_loops(schedule: Schedule, deps: Sequence[Dep] | None = None, storag
     return free - held
 
 
+class _Made(dict[str, V]):
+    """Values by names, each made when it is first asked for."""
+
+    def __init__(self, make: Callable[[str], V]) -> None:
+        self.make = make
+
+    def __missing__(self, name: str) -> V:
+        self[name] = self.make(name)
+        return self[name]
+
+
 class Checker:
-    """The relations of one schedule, computed once."""
+    """The relations of one schedule, each computed once, when it is asked for."""
 
     def __init__(self, schedule: Schedule, deps: tuple[Dep, ...], storage: Storage, outputs: Collection[str] | None = None) -> None:
         self.outputs = outputs
         self.schedule = schedule
         self.deps = deps
         self.storage = storage
-        self.points = {name: n.points.intersect_params(n.context) for name, n in schedule.nests.items()}
-        self.back = {name: isl.Map.from_multi_aff(n.back).intersect_domain(self.points[name]) for name, n in schedule.nests.items()}
+        self.points = _Made(self._points)
+        self.back = _Made(self._back)
         self.written: dict[str, isl.Set | None] = {}
         self.pairs: dict[tuple[int, str, str], isl.Map] = {}
-        self.repeats = {s: self._repeated_pair(s) for s in schedule.statements}
+        self.repeats = _Made(self._repeated_pair)
 
     def depth(self, tensor: str) -> int:
         return self.storage.get(tensor, 0)
@@ -130,6 +142,13 @@ class Checker:
             if found is not None:
                 return found
         return None
+
+    def _points(self, placement: str) -> isl.Set:
+        nest = self.schedule.nests[placement]
+        return nest.points.intersect_params(nest.context)
+
+    def _back(self, placement: str) -> isl.Map:
+        return isl.Map.from_multi_aff(self.schedule.nests[placement].back).intersect_domain(self.points[placement])
 
     def _instances_fault(self, name: str) -> Violation | None:
         statement = self.schedule.statements[name]

@@ -22,6 +22,7 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.bounded_cache import by_identity
 from tensorlang.tensor.digits import with_digits
 from tensorlang.tensor.first_terms import with_first_terms
 from tensorlang.tensor.flat_reductions import with_flat_reductions
@@ -33,6 +34,7 @@ from tensorlang.tensor.prove import reads_in_bounds
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_names, value_names
 
 
+@by_identity(64)
 def lift(program: Program) -> Program:
     """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit, but for
     sums of sums and products of products outside of `strict` mode, whose order is free."""

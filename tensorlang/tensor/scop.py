@@ -22,6 +22,7 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement, Within
 from polyhedral.model import Tensor as Array
+from tensorlang.bounded_cache import by_identity
 from tensorlang.tensor import notation
 from tensorlang.tensor.facts import Place, context_of, is_of_indices, parts, possible, reductions
 from tensorlang.tensor.nodes import Definition, Expr, Piece, Program, Read, Reduce, Reducer, Select
@@ -77,6 +78,15 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None, summ
     """Return the statements, domains and accesses of `program`. `numbered`: tensor → its axes in groups; each of its sums lies along as
     many axes as there are groups, whose elements are counted along the last of a group first. `summed`: first tensor and number of a
     piece → where its sums run, which may be for more elements than the piece has."""
+    return _stages(program, numbered, summed) if numbered or summed else _as_written(program)
+
+
+@by_identity(64)
+def _as_written(program: Program) -> Stages:
+    return _stages(program, {}, {})
+
+
+def _stages(program: Program, numbered: Mapping[str, Groups] | None, summed: Mapping[tuple[str, int], Cond] | None) -> Stages:
     primary = {t.name: d.tensors[0].name for d in program.definitions for t in d.tensors}
     statements: list[Statement] = []
     infos: dict[str, StatementInfo] = {}

@@ -35,6 +35,7 @@ from polyhedral.expr import TRUE, Add, And, Cond, Expr, Int, Name, Or
 from polyhedral.legality import Violation, check, distances, parallel_loops, suggest_skew
 from polyhedral.model import ANYWHERE, Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree, Within
 from polyhedral.nest import Nest
+from polyhedral.order import Checker
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule, parse, show
 from polyhedral.verdict import Proven, Unknown
@@ -110,6 +111,18 @@ def test_distances_of_a_stencil() -> None:
     schedule = heat(nest(HEAT, "step"))
     found = [d for dep, d in distances(schedule, dependences(HEAT), ["t", "i"]) if dep.source == "step"]
     assert set(found) == {((1, 1), (1, 1)), ((1, 1), (0, 0)), ((1, 1), (-1, -1))}
+
+
+def test_dependences_of_equal_scops_are_found_once() -> None:
+    assert dependences(replace(HEAT)) is dependences(HEAT)
+
+
+def test_distances_ask_for_no_more_than_they_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(checker: Checker, statement: str) -> None:
+        raise AssertionError(f"nobody asked how often `{statement}` runs")
+
+    monkeypatch.setattr(Checker, "_repeated_pair", refused)
+    assert distances(heat(nest(HEAT, "step")), dependences(HEAT), ["t", "i"])
 
 
 def test_an_ordered_reduction_keeps_its_order() -> None:

@@ -11,9 +11,10 @@ began with the first of them, and took as long as all of them together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from codegen.llvm.builder import quoted
 from codegen.llvm.calls import Call, Repetition, address, call_count, kernel_calls, loaded_bases, loaded_number, slots_of, with_numbers
@@ -129,11 +130,15 @@ class _Emission:
         body = ["entry:", f"  %args = alloca [{max(slots, 1)} x i64], align 8"]
         if self.timed:
             body.append("  %clock = alloca [2 x i64], align 8")
-        body += [*first, *loaded_bases(chain.from_iterable(map(slots_of, kernels)))]
+        readers = Counter(base for call in kernels for base in {slot.base for slot in slots_of(call)})
+        body += [*first, *loaded_bases(slot for call in kernels for slot in slots_of(call) if readers[slot.base] > 1)]
         if self.timed:
             body.append(f"  %t{numbered[0][1] if numbered else 0} = call i64 @now(ptr %clock)")
         for k, number, call in numbered:
-            body += self._call(number, call, again) if isinstance(call, KernelCall) else self._repetition(k, number, call, of)
+            if isinstance(call, KernelCall):  # what it alone counts from is in no register while others run
+                body += [*loaded_bases(slot for slot in slots_of(call) if readers[slot.base] == 1), *self._call(number, call, again)]
+            else:
+                body += self._repetition(k, number, call, of)
         body += ["  ret i32 0", *_failures([number for _, number, call in numbered if isinstance(call, KernelCall)], self.bits)]
         text = "\n".join(body)
         return f"define {linkage}i32 @{quoted(name)}({_parameters(self.timed)}) nounwind {{\n{text}\n}}\n"

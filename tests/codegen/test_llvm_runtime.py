@@ -342,6 +342,14 @@ def test_a_program_runs_its_calls_in_order_over_one_arena() -> None:
     assert (np.diff(times.reshape(-1)) >= 0).all() and times[0, 0] > 0 and times[2, 1] - times[0, 0] < 10**9
 
 
+def test_what_one_call_alone_counts_from_is_loaded_where_it_is_made() -> None:
+    """The bases of a thousand calls would not fit into registers while one after the other runs."""
+    program = Program((KernelCall("scale", (Slot(1), Slot(2, 64)), (8,)), KernelCall("scale", (Slot(2, 64), Slot(0)), (8,))))
+    written = emit_program(program, host())
+    made = written.index("%c0.r = call")
+    assert [written.index(f"%b{base} = load") < made for base in (2, 1, 0)] == [True, True, False]
+
+
 @pytest.mark.parametrize(("outer", "inner"), [(0, 3), (1, 1), (2, 3), (5, 0)])
 def test_calls_run_again_and_again(outer: int, inner: int) -> None:
     """A repetition doubles what it carries `inner` times, one around it does that `outer` times; both count their turns."""

@@ -43,15 +43,24 @@ def integers(shape: tuple[int, int], dtype: str = "f32") -> Array:
     return np.random.default_rng(5).integers(0, 9, shape).astype(DTYPES[dtype])
 
 
-@pytest.mark.parametrize("mode", ["| clamp", "| reflect", "| wrap", "| 0"])
-@pytest.mark.parametrize("name", EQUATIONS)
-def test_edges_cost_no_bit(name: str, mode: str) -> None:
-    for shape in ((3, 67), (9, 5)):
-        agrees(text(EQUATIONS[name], mode), integers(shape))
+LONG_ROWS, SHORT_ROWS = (3, 67), (9, 5)
 
 
-@pytest.mark.parametrize("mode", ["| clamp", "| 0"])
-@pytest.mark.parametrize("name", EQUATIONS)
+def cases() -> list[tuple[str, str, tuple[int, int]]]:
+    """Return each equation with each mode: rows of several vectors and rows shorter than one take turns. One without a mode has both."""
+    found = []
+    for n, (name, equation) in enumerate(EQUATIONS.items()):
+        modes = ("| clamp", "| reflect", "| wrap", "| 0") if "MODE" in equation else ("", "")
+        found += [(name, mode, (LONG_ROWS, SHORT_ROWS)[(n + m) % 2]) for m, mode in enumerate(modes)]
+    return found
+
+
+@pytest.mark.parametrize(("name", "mode", "shape"), cases())
+def test_edges_cost_no_bit(name: str, mode: str, shape: tuple[int, int]) -> None:
+    agrees(text(EQUATIONS[name], mode), integers(shape))
+
+
+@pytest.mark.parametrize(("name", "mode"), [(name, ("| clamp", "| 0")[n % 2]) for n, name in enumerate(EQUATIONS)])
 def test_edges_of_open_sizes_cost_no_bit(name: str, mode: str) -> None:
     agrees(text(EQUATIONS[name], mode), integers((4, 67)), symbolic=True)
 
@@ -80,7 +89,7 @@ def test_what_is_declared_of_indices_holds_of_those_that_wrap() -> None:
     assert loops["loops"].count("require") == 1  # on entry, and not where they are used
 
 
-@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 1), (1, 40), (40, 1), (2, 16), (17, 33)])
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 1), (1, 40), (40, 1), (2, 16)])
 @pytest.mark.parametrize("mode", ["| clamp", "| 0"])
 def test_arrays_smaller_than_the_window_are_all_edge(shape: tuple[int, int], mode: str) -> None:
     for name in ("a sum", "in two steps"):

@@ -3,8 +3,9 @@ with one, and with sizes that are no multiples of blocks, warps and vectors; siz
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,25 +31,35 @@ class Case:
     sizes: Mapping[str, int]
 
 
-def case(name: str, n: int, symbolic: bool, machine: GpuMachine = USUAL) -> Case:
+def case(name: str, n: int, machine: GpuMachine = USUAL) -> Case:
     example = EXAMPLES[name]
     n = max(n, example.least)
     types, arrays = arguments(example.inputs(n))
-    program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(n), symbolic=symbolic)
-    sizes = sizes_of(program, arrays, example.sizes(n)) if symbolic else {}
-    return Case(made(program, f"{name}_{'any_' if symbolic else ''}{n}", machine=machine), named(program, arrays), sizes)
+    program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(n))
+    return Case(made(program, f"{name}_{n}", machine=machine), named(program, arrays), {})
+
+
+def cases_of_any_sizes(name: str) -> Iterator[tuple[tuple[str, int], Case]]:
+    """Yield the cases of an operator at each size, whose programs, where they are the same, are made kernels once."""
+    example, kernels = EXAMPLES[name], dict[str, Made]()
+    for n in SYMBOLIC:
+        at = max(n, example.least)
+        types, arrays = arguments(example.inputs(at))
+        program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(at), symbolic=True)
+        of = kernels[text] if (text := repr(program)) in kernels else kernels.setdefault(text, made(program, f"{name}_any_{at}"))
+        yield (name, n), Case(of, named(program, arrays), sizes_of(program, arrays, example.sizes(at)))
 
 
 @pytest.fixture(scope="module")
 def known(executor: Executor) -> tuple[dict[tuple[str, int], Case], Library]:
-    cases = {(name, n): case(name, n, symbolic=False) for name in EXAMPLES for n in KNOWN}
+    cases = {(name, n): case(name, n) for name in EXAMPLES for n in KNOWN}
     return cases, library((c.made for c in cases.values()), executor)
 
 
 @pytest.fixture(scope="module")
 def symbolic(executor: Executor) -> tuple[dict[tuple[str, int], Case], Library]:
-    cases = {(name, n): case(name, n, symbolic=True) for name, example in EXAMPLES.items() if example.symbolic for n in SYMBOLIC}
-    return cases, library((c.made for c in cases.values()), executor)
+    cases = dict(chain.from_iterable(cases_of_any_sizes(name) for name, example in EXAMPLES.items() if example.symbolic))
+    return cases, library({c.made.kernels.name: c.made for c in cases.values()}.values(), executor)
 
 
 @pytest.mark.parametrize("n", KNOWN)
@@ -70,7 +81,7 @@ def test_one_set_of_kernels_for_all_sizes(symbolic, name: str) -> None:
 @pytest.fixture(scope="module")
 def wide() -> tuple[dict[str, Case], Library]:
     machine = AMD.machine(AMD.arch("hip:gfx90a"))
-    cases = {name: case(name, 7, symbolic=False, machine=machine) for name in EXAMPLES}
+    cases = {name: case(name, 7, machine=machine) for name in EXAMPLES}
     return cases, library(c.made for c in cases.values())
 
 

@@ -17,10 +17,12 @@ from tensorlang.graph.nodes import Value
 BOUND = 1e-4
 ALIKE = {
     "light_zfnet512": "light_bvlc_alexnet, but for windows of convolutions and maxima: tests/onnx/test_against_onnxruntime.py",
-    "vgg16": "light_bvlc_alexnet, resnet50, but for windows of maxima: tests/onnx/test_against_onnxruntime.py",
-    "light_vgg19": "light_bvlc_alexnet, resnet50, but for windows of maxima: tests/onnx/test_against_onnxruntime.py",
+    "vgg16": "light_bvlc_alexnet, light_resnet50, but for windows of maxima: tests/onnx/test_against_onnxruntime.py",
+    "light_vgg19": "light_bvlc_alexnet, light_resnet50, but for windows of maxima: tests/onnx/test_against_onnxruntime.py",
     "bert_base": "minilm_l6",
-    "light_resnet50": "resnet50, light_densenet121",
+    "light_resnet50": "examples/07_resnet50.py, which tests/test_examples.py runs, compares it with three others",
+    "resnet50": "light_resnet50, light_densenet121, mobilenet_v2: strides stand elsewhere",
+    "light_squeezenet": "squeezenet11, light_inception_v1",
     "light_inception_v2": "light_inception_v1, light_densenet121, but for windows of averages: tests/onnx/test_against_onnxruntime.py",
 }
 """Models all of whose layers are those of others, by the names of these."""

@@ -19,6 +19,8 @@ from codegen.loops.parser import parse
 from codegen.loops.verify import verify
 
 LEVELS = [t for t in map(named, ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")) if runs_here(t)] + [host()]
+WIDTHS = [LEVELS[-1], *(level for level in reversed(LEVELS[:-1]) if level.name in ("x86-64-v3", "x86-64"))]
+"""This machine's own level, and of those below it one for each width of vectors: 32 bytes, 16 bytes."""
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 

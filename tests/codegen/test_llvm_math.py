@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from bits import assert_same_bits
-from llvm_run import LEVELS, run_native
+from llvm_run import WIDTHS, run_native
 
 from codegen.dtypes import DTYPES, f32
 from codegen.llvm.target import Target
@@ -36,8 +36,6 @@ SPECIAL = [
     0.5,
     1e-20,
 ]
-TARGETS = [LEVELS[-1], LEVELS[-2], LEVELS[0]]
-
 UNARY = {
     # name: (reference in f64, arguments, largest error in ulp)
     "exp": (np.exp, [(-104, 89)], 1.2),
@@ -106,7 +104,7 @@ def arguments(ranges: list[tuple[float, float]], count: int = 20003) -> np.ndarr
     return np.concatenate([random.uniform(low, high, count) for low, high in ranges]).astype(np.float32)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", UNARY)
 def test_error_of_f32_functions(fn: str, target: Target) -> None:
     reference, ranges, limit = UNARY[fn]
@@ -117,7 +115,7 @@ def test_error_of_f32_functions(fn: str, target: Target) -> None:
     assert error <= limit
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", BINARY)
 def test_error_of_f32_functions_of_two_arguments(fn: str, target: Target) -> None:
     reference, ranges, limit = BINARY[fn]
@@ -128,7 +126,7 @@ def test_error_of_f32_functions_of_two_arguments(fn: str, target: Target) -> Non
     assert ulps(evaluate(fn, [x, y], target), exact) <= limit
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", ["tanh", "erf"])
 def test_sigmoids_are_odd_and_never_leave_their_range(fn: str, target: Target) -> None:
     x = np.concatenate([np.linspace(0, 12, 48000), np.geomspace(1e-38, 1e38, 3200)]).astype(np.float32)
@@ -137,7 +135,7 @@ def test_sigmoids_are_odd_and_never_leave_their_range(fn: str, target: Target) -
     np.testing.assert_array_equal(evaluate(fn, [-x], target), -y)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", ["min", "max"])
 @pytest.mark.parametrize("place", [0, 7, 16, 63, None])
 def test_extremes_over_lanes_find_nan(fn: str, place: int | None, target: Target) -> None:
@@ -152,7 +150,7 @@ def test_extremes_over_lanes_find_nan(fn: str, place: int | None, target: Target
     np.testing.assert_array_equal(y, getattr(np, fn)(x))
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", UNARY)
 def test_special_arguments(fn: str, target: Target) -> None:
     x = np.array(SPECIAL, np.float32)
@@ -162,7 +160,7 @@ def test_special_arguments(fn: str, target: Target) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=2e-45)
 
 
-@pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS[::2], ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fn", ["pow", "atan2"])
 def test_functions_of_two_special_numbers(fn: str, dtype: type, target: Target) -> None:
@@ -175,7 +173,7 @@ def test_functions_of_two_special_numbers(fn: str, dtype: type, target: Target) 
     np.testing.assert_allclose(evaluate(fn, [x, y], target), expected, **tolerance)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_remainders_are_exact_whatever_the_quotient_and_have_the_sign_of_the_dividend(dtype: type, target: Target) -> None:
     random = np.random.default_rng(5)
@@ -189,7 +187,7 @@ def test_remainders_are_exact_whatever_the_quotient_and_have_the_sign_of_the_div
         np.testing.assert_array_equal(np.signbit(evaluate("fmod", [x, y], target))[kept], np.signbit(x)[kept])
 
 
-@pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS[::2], ids=lambda t: t.name)
 @pytest.mark.parametrize(("exponent", "limit"), [(2, 0.51), (3, 1.3), (4, 1.95), (0.25, 0.85), (0.5, 0.51), (0.75, 2.2), (1.5, 1.3)])
 def test_powers_with_a_small_exponent_are_products_and_roots(exponent: float, limit: float, target: Target) -> None:
     x = np.concatenate([arguments([(-9, 9)]), np.array(SPECIAL, np.float32)])
@@ -205,7 +203,7 @@ def test_powers_with_a_small_exponent_are_products_and_roots(exponent: float, li
 @pytest.mark.parametrize("fn", ["isnan", "isinf"])
 def test_classification(fn: str, dtype: type) -> None:
     x = np.array(SPECIAL, dtype)
-    np.testing.assert_array_equal(evaluate(fn, [x], TARGETS[0], "bool"), getattr(np, fn)(x))
+    np.testing.assert_array_equal(evaluate(fn, [x], WIDTHS[0], "bool"), getattr(np, fn)(x))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -216,7 +214,7 @@ def test_bits_are_those_of_the_number_and_of_one_nan(dtype: type) -> None:
     expected = np.where(np.isnan(x), dtype(np.nan), x).view(whole)
     of_nan = np.array([np.nan], dtype).view(whole)
     for arguments_, result in ((x, expected), (other_nan, of_nan)):
-        np.testing.assert_array_equal(evaluate("bits", [arguments_], TARGETS[0], f"u{8 * whole.itemsize}"), result)
+        np.testing.assert_array_equal(evaluate("bits", [arguments_], WIDTHS[0], f"u{8 * whole.itemsize}"), result)
 
 
 F64 = {
@@ -244,7 +242,7 @@ F64 = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", F64)
 def test_the_error_of_f64_functions_is_bounded(fn: str, target: Target) -> None:
     reference, ranges, limit = F64[fn]
@@ -255,7 +253,7 @@ def test_the_error_of_f64_functions_is_bounded(fn: str, target: Target) -> None:
     assert np.max(np.abs(evaluate(fn, [x], target) - exact) / unit) <= limit
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize(
     ("fn", "ranges", "limit"),
     [
@@ -276,7 +274,7 @@ def test_the_error_of_f64_functions_of_two_arguments_is_bounded(
     assert np.max(np.abs(evaluate(fn, [x, y], target) - exact) / unit) <= limit
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", F64)
 def test_special_arguments_of_f64_functions(fn: str, target: Target) -> None:
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 710.5, -746.5, 1e308, -1e308, 5e-324, -5e-324, 2.2e-308] * 3)
@@ -290,7 +288,7 @@ ODD = ("expm1", "log1p", "tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "a
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 @pytest.mark.parametrize("fn", ODD)
 def test_functions_that_are_zero_at_zero_keep_its_sign(fn: str, target: Target, dtype: type) -> None:
     got = evaluate(fn, [np.array([0.0, -0.0] * 17, dtype)], target)
@@ -305,10 +303,10 @@ def test_f64_functions_are_those_of_the_c_library(fn: str) -> None:
     low, high = ranges[0]
     arrays = [random.uniform(low, high, 35) for _ in range(arity)]
     with np.errstate(all="ignore"):
-        np.testing.assert_allclose(evaluate(fn, arrays, TARGETS[0]), reference(*arrays), rtol=4e-16 * 4)
+        np.testing.assert_allclose(evaluate(fn, arrays, WIDTHS[0]), reference(*arrays), rtol=4e-16 * 4)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", WIDTHS, ids=lambda t: t.name)
 def test_rounding_to_tf32_is_exact_for_every_class_of_numbers(target: Target) -> None:
     ends = [0x00000000, 0x00000001, 0x00000FFF, 0x00001000, 0x00001001, 0x007FEFFF, 0x007FF000, 0x007FFFFF, 0x00800000]  # subnormal
     ends += [0x3F800FFF, 0x3F801000, 0x3F801001, 0x3F802FFF, 0x3F803000, 0x3F803001, 0x3FFFEFFF, 0x3FFFF000]  # ties and their neighbours

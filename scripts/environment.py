@@ -7,13 +7,16 @@ Importing it gives `prepared(extra)`, which other scripts begin with.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0")
@@ -30,6 +33,7 @@ that has loaded them, so these have processes of their own."""
 HOME = ROOT / ".venv"
 
 
+@functools.cache
 def prepared(extra: str = "test") -> Path:
     """Return the interpreter of `.venv`, with this repository and what its `extra` needs installed. Exits with a message if it cannot.
 
@@ -52,12 +56,15 @@ def prepared(extra: str = "test") -> Path:
     return python
 
 
-def run(*arguments: str, extra: str = "test") -> int:
-    """Return the exit status of `.venv`'s Python with `arguments`, in the root of the repository. It may keep what it made of the source:
-    tests start hundreds of processes, which else compile the same modules again."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+def run(*arguments: str, extra: str = "test", variables: Mapping[str, str] | None = None, output: IO[str] | None = None) -> int:
+    """Return the exit status of `.venv`'s Python with `arguments`, in the root of the repository, with `variables` in its environment; what
+    it prints goes to `output`, unless given this process's own. It may keep what it made of the source: tests start hundreds of processes,
+    which else compile the same modules again."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | dict(variables or {})
     try:
-        return subprocess.run([str(prepared(extra)), *arguments], cwd=ROOT, env=environment, check=False).returncode
+        return subprocess.run(
+            [str(prepared(extra)), *arguments], cwd=ROOT, env=environment, stdout=output, stderr=output, check=False
+        ).returncode
     except KeyboardInterrupt:
         return 130
 

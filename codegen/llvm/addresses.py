@@ -9,6 +9,7 @@ from codegen.dtypes import bool_, i64
 from codegen.llvm.builder import Builder
 from codegen.llvm.convert import cast
 from codegen.llvm.facts import Atom, Poly
+from codegen.llvm.interleave import MOST_ELEMENTS
 from codegen.llvm.state import Lanes, Memory
 from codegen.llvm.values import Value, memory_type, of_lanes
 from codegen.polynomials import ZERO, number
@@ -23,10 +24,14 @@ def lane_stride(poly: Poly, lanes: Lanes | None, b: Builder) -> int | None:
     return None if distance is None else distance.constant
 
 
-def has_rows(poly: Poly, lanes: Lanes, b: Builder) -> bool:
-    """Tell whether lanes lie in rows of at least as many elements: at one distance, a constant or what sizes decide."""
+def has_rows(poly: Poly, lanes: Lanes, b: Builder, columns: int) -> bool:
+    """Tell whether lanes lie in rows of at least so many elements: at one distance, a constant or what sizes decide. Rows of few elements
+    are whole vectors together, of which lanes are picked, but where there are as many columns as lanes."""
     distance = lane_distance(poly, lanes, b)
-    return distance is not None and (distance.constant is None or abs(distance.constant) >= lanes.count)
+    if distance is None or distance.constant is None:
+        return distance is not None
+    least = columns if columns == lanes.count else max(columns, MOST_ELEMENTS + 1)
+    return abs(distance.constant) >= least
 
 
 def lane_distance(poly: Poly, lanes: Lanes | None, b: Builder) -> Poly | None:

@@ -273,15 +273,16 @@ def _group(state: State, e: Load, count: int, scope: Scope) -> dot.Group:
 
 
 def _turned(state: State, e: Load, scope: Scope) -> Value | None:
-    """Return a vector across rows that the copies of the unrolled loop around load together, or None where they do not."""
+    """Return a vector across rows that the copies of the unrolled loop around load together, or None where they do not: as many copies as
+    there are lanes, or any number where rows are too far apart to pick what lanes read from whole vectors."""
     storage, lanes = scope.buffers[e.buffer], scope.lanes
-    copies = next((c for c in scope.copies if lanes is not None and c.count == lanes.count and e in c.loads), None)
-    if copies is None or lanes is None or not isinstance(storage, Memory):
+    copies = next((c for c in scope.copies if e in c.loads), None)
+    if copies is None or lanes is None or lanes.count & (lanes.count - 1) or not isinstance(storage, Memory):
         return None
     if not memory.takes_first_lanes(scope) or scope.vector_guard is not None or (scope.mask is None and scope.guard is not None):
         return None
     corner = address(state, storage, e.index, scope) - number(copies.step)
-    if not has_rows(corner, lanes, state.builder):
+    if not has_rows(corner, lanes, state.builder, copies.count):
         return None
     first = scope.vars[copies.var] - number(copies.step)
 
@@ -290,7 +291,7 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
         return address(state, storage, e.index, there) == corner + number(k)
 
     # Each of them is asked: a minimum, or a remainder, may make neighbours of some copies alone.
-    return memory.load_transposed(state, storage, corner, scope, copies.step, lambda: all(map(is_column, range(copies.count))))
+    return memory.load_transposed(state, storage, corner, scope, copies, lambda: all(map(is_column, range(copies.count))))
 
 
 def _picked(state: State, e: Load, scope: Scope) -> Value | None:

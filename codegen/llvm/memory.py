@@ -43,7 +43,7 @@ from codegen.llvm.held import Held
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, Part, in_rows
 from codegen.llvm.masked_accesses import kept_apart, masked_gather, masked_load, masked_scatter, masked_store, taking_part
 from codegen.llvm.masks import first_lanes, known_lanes, lanes_between, masks_around, positive
-from codegen.llvm.register_transpose import transpose
+from codegen.llvm.register_transpose import Copies, transpose
 from codegen.llvm.state import EmitError, Memory, Scope, State
 from codegen.llvm.tables import from_table
 from codegen.llvm.values import Value, memory_type, of_lanes
@@ -148,15 +148,15 @@ def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scop
     return value
 
 
-def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, column: int, is_needed: Callable[[], bool]) -> Value | None:
-    """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows, those of lanes
-    that take part. Where registers do not hold the square yet, None unless `is_needed` says that every column of it is."""
+def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, copies: Copies, is_needed: Callable[[], bool]) -> Value | None:
+    """Return one element per lane for a copy, from element `poly` on: all columns, one for each of the copies, are loaded at once, by rows,
+    those of lanes that take part. Where registers do not hold them yet, None unless `is_needed` says that every column is."""
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
     parts = poly.split(lanes.atom)
     assert parts is not None
     places = [sorted(part.terms.items()) for part in parts]
-    key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places} {scope.mask}"
+    key = f"columns {copies.count} {memory.uid}.{state.versions.get(memory.uid, 0)} {places} {scope.mask}"
     found = b.remembered(key)
     if found is None:
         if not is_needed():
@@ -174,9 +174,9 @@ def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, colu
             pointer = b.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}") if start else pointer
             return b.op(f"load {of_lanes(element, length)}, ptr {pointer}, align {alignment(memory, number(1))}")
 
-        found = " ".join(transpose(b, piece, element, memory.dtype.size_bytes, lanes.count))
+        found = " ".join(transpose(b, piece, element, memory.dtype.size_bytes, lanes.count, copies.count))
         b.region.memo[key] = found
-    return from_memory(b, memory.dtype, found.split(" ")[column], lanes.count)
+    return from_memory(b, memory.dtype, found.split(" ")[copies.step], lanes.count)
 
 
 def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scope: Scope) -> Value:

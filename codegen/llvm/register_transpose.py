@@ -82,14 +82,16 @@ def _unconditional(e: Expr) -> list[Load]:
             return [load for child in children(e) for load in _unconditional(child)]  # type: ignore[arg-type]  # of an expression
 
 
-def transpose(b: Builder, piece: Callable[[int, int, int], str], element: str, size_bytes: int, count: int) -> list[str]:
-    """Return the columns of a square of `count` rows. `piece(row, start, length)` loads a part of a row."""
-    per_lane = max(1, min(count, LANE_BYTES // size_bytes))
-    columns: list[str] = []
-    for start in range(0, count, per_lane):
-        pieces = [[piece(row, start, per_lane) for row in range(first, count, per_lane)] for first in range(per_lane)]
-        columns += _transpose_lanes(b, [joined(b, p, element, per_lane) for p in pieces], element, count, per_lane)
-    return columns
+def transpose(b: Builder, piece: Callable[[int, int, int], str], element: str, size_bytes: int, rows: int, columns: int) -> list[str]:
+    """Return the columns of a rectangle of so many rows, a power of two. `piece(row, start, length)` loads a part of a row. The last
+    columns are loaded with some of those before them, so that all parts are equally long."""
+    per_lane = 1 << max(0, min(rows, LANE_BYTES // size_bytes, columns).bit_length() - 1)
+    found: list[str] = []
+    for start in (min(first, columns - per_lane) for first in range(0, columns, per_lane)):
+        pieces = [[piece(row, start, per_lane) for row in range(first, rows, per_lane)] for first in range(per_lane)]
+        turned = _transpose_lanes(b, [joined(b, p, element, per_lane) for p in pieces], element, rows, per_lane)
+        found += turned[len(found) - start :]
+    return found
 
 
 def joined(b: Builder, pieces: list[str], element: str, length: int) -> str:

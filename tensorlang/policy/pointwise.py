@@ -10,12 +10,12 @@ from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.cpu.cost import FAR_LOADS
+from tensorlang.policy.cpu.cost import FAR_LOADS, MOST_STRIDE, STRIDED_LOADS
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.policy.element_types import row_bytes
 from tensorlang.schedule.pack import is_padding, pack
-from tensorlang.schedule.shape import OPEN_EXTENT, block_of, extents, innermost_axis, step_of_slot, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, block_of, extents, innermost_axis, step_in_memory, step_of_slot, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
@@ -67,19 +67,36 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
 
 def accesses_along(d: Deriver, definition: Definition, axis: str) -> float:
     """Return how many loads and stores an element of the result takes with vectors along an axis, times its lanes. What all lanes read
-    alike stays in a register, neighbours are one access, others some for each lane; where results are stored as neighbours, squares of what
-    lies along another axis are loaded by rows and turned in registers."""
+    alike stays in a register, neighbours are one access, elements a few apart are taken out of whole vectors, others are some accesses
+    for each lane; where results are stored as neighbours, squares of what lies along another axis are loaded by rows and turned in
+    registers."""
     name, sizes = definition.tensors[0].name, extents(definition)
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     far = FAR_LOADS * lanes
     is_stored = unit_stride(tuple(AffineName(a) for a in definition.axes), d.layouts.get(name), definition.axes, axis)
-    accesses: float = 1 if is_stored else far
+    accesses: float = 1 if is_stored else (sizes[definition.axes[-1]] or far) if _is_interleaved(d, definition, axis) else far
     for read in dict.fromkeys(r for p in definition.pieces for r in reads(p.value) if axis in index_names(r)):
         near = {a for a in definition.axes if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], a)}
         is_turned = is_stored and any((sizes[a] or OPEN_EXTENT) >= FEWEST_TURNED for a in near - {axis})
-        accesses += 1 if axis in near else 1 + log2(lanes) if is_turned else far
+        step = (
+            None
+            if read.tensor in d.layouts or read.tensor in d.open_rows
+            else step_in_memory(read.index, tensor_table(d.program)[read.tensor].shape, axis)
+        )
+        apart = STRIDED_LOADS * step if step is not None and 1 <= step <= MOST_STRIDE else far
+        accesses += 1 if axis in near else min(apart, 1 + log2(lanes) if is_turned else far)
     extent = sizes[axis] or OPEN_EXTENT
     return accesses * -(-extent // lanes) * lanes / extent
+
+
+def _is_interleaved(d: Deriver, definition: Definition, axis: str) -> bool:
+    """Tell whether vectors along an axis are stored between those of all elements of its rows, which are few: of one that is read in unit
+    steps, whole vectors are put together of them."""
+    if axis not in definition.axes[-2:-1] or definition.tensors[0].name in d.layouts or len(definition.pieces) > 1:
+        return False
+    found = [r for r in reads(definition.pieces[0].value) if axis in index_names(r)]
+    near = all(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], axis) for r in found)
+    return bool(found) and near and 1 < (d.settled(definition)[definition.axes[-1]] or 0) <= MOST_STRIDE
 
 
 def shared_axis(d: Deriver, members: Sequence[Definition], positions: Sequence[int]) -> int | None:
@@ -209,9 +226,12 @@ def points_together(extent: int | None) -> int:
 
 def crossing_axis(d: Deriver, definition: Definition, axis: str) -> str | None:
     """Return the axis along which some read is contiguous while the store is contiguous along `axis`: a transposition, done in squares
-    so that the lines it touches are used whole. What all lanes read alike is no transposition."""
+    so that the lines it touches are used whole; or the axis of the few elements that vectors are stored between. What all lanes read alike
+    is no transposition."""
     if any(True for p in definition.pieces for _ in reduces(p.value)) or len(definition.pieces) > 1:
         return None
+    if _is_interleaved(d, definition, axis):
+        return definition.axes[-1]
     sizes = extents(definition)
     for read in reads(definition.pieces[0].value):
         for other in definition.axes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -166,6 +166,16 @@ def step_of_slot(slot: Affine | Dynamic, name: str) -> int | None:
     """Return how far a slot goes for each step of `name`, as `step_inside` does; of one that begins where data say, `x[start[i] + k]`,
     too."""
     return _step_of_value(slot.value, name) if isinstance(slot, Dynamic) else step_inside(slot, name)
+
+
+def step_in_memory(index: Sequence[Affine | Dynamic], shape: Sequence[Affine], name: str) -> int | None:
+    """Return how many elements of a row-major tensor a read goes on for each step of `name`, away from edges; None where that is no
+    constant. Extents that are open count as long."""
+    steps = [step_inside(slot, name) for slot in index if not isinstance(slot, Dynamic)]
+    if len(steps) < len(index) or None in steps:
+        return None
+    pitches = [prod(affine.constant(extent) or OPEN_EXTENT for extent in shape[k + 1 :]) for k in range(len(index))]
+    return sum((step or 0) * pitch for step, pitch in zip(steps, pitches, strict=True))
 
 
 def names_of_slot(slot: Affine | Dynamic) -> Collection[str]:

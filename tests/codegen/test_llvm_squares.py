@@ -30,6 +30,20 @@ def test_squares_are_turned(dtype: str, lanes: int) -> None:
     assert f"insertelement <{lanes} x" not in emit(function, host())
 
 
+@pytest.mark.parametrize(("lanes", "copies"), [(16, 12), (12, 12), (16, 3), (5, 7), (8, 16), (4, 2)])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8"])
+def test_as_many_columns_as_there_are_copies_are_turned(dtype: str, lanes: int, copies: int) -> None:
+    body = f"""func f()(x: {dtype}[{lanes}, 2, {copies + 6}], out y: {dtype}[{copies}, {lanes}]) {{
+        for i in 0 .. {copies} unroll {copies} {{ for j in 0 .. {lanes} vector {lanes} {{ y[i, j] = x[j, 1, i + 5] }} }} }}"""
+    x = np.arange(lanes * 2 * (copies + 6)).reshape(lanes, 2, -1).astype(dtype.replace("8", "1").replace("32", "4").replace("64", "8"))
+    for side in SIDES:
+        y = np.zeros((copies, lanes), x.dtype)
+        assert run_native(parse(body), {}, {"x": walled(x, side), "y": y}, host()) == 0
+        np.testing.assert_array_equal(y, x[:, 1, 5 : 5 + copies].T)
+    made = emit(parse(body), host())
+    assert "gather" not in made and f"insertelement <{1 << (lanes - 1).bit_length()} x" not in made
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(32, 48), (37, 21), (16, 16), (15, 64), (1, 3), (0, 5)])
 def test_squares_of_buffers_of_open_sizes_are_turned(rows: int, columns: int) -> None:
     body = """func f(M, N)(x: f32[M, N], out y: f32[N, M]) {

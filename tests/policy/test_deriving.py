@@ -162,6 +162,30 @@ def test_a_copy_for_who_reads_across_rows_is_not_read_by_who_reads_along_them_wh
     assert_same(program, proven(program, schedule), {})
 
 
+@pytest.mark.parametrize(
+    ("columns", "rows", "lanes"),
+    [
+        pytest.param(6, 8, "i", id="stored between the elements of short rows"),
+        pytest.param(16, 3, "i", id="of long rows"),
+        pytest.param(2, 16, "j", id="picked from a few vectors"),
+        pytest.param(12, 12, "j", id="turned in registers"),
+    ],
+)
+def test_lanes_of_small_matrices_that_are_transposed_run_inside_of_them(columns: int, rows: int, lanes: str) -> None:
+    text = f"op f(x: i32[70, {rows}, {columns}]) -> (y: i32[70, {columns}, {rows}]) {{ y[a, i, j] = x[a, j, i] }}"
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    schedule = derive(program, Machine(target="cpu", vector_bytes=64, vector_registers=32))
+    assert f"vectorize y.{lanes}_v" in map(show, schedule.directives)
+    assert_same(program, proven(program, schedule), {})
+
+
+def test_no_row_whose_length_is_open_is_put_together_of_vectors() -> None:
+    text = "op f(x: i32[A, J, I]) -> (y: i32[A, I, J]) { y[a, i, j] = x[a, j, i] }"
+    program, at = declared(load_module(parse(Source("f.tl", text))), "f"), {"A": 70, "J": 4, "I": 16}
+    schedule = derive(program, Machine(target="cpu", vector_bytes=64, vector_registers=32), at=at)
+    assert "vectorize y.i_v" not in map(show, schedule.directives)
+
+
 @pytest.mark.parametrize("value", ["any(j) (x[i, j] > 0)", "all(j) (x[i, j] != x[j, j])", "not any(j in 0..i) (x[i, j] > 1 and y[j])"])
 def test_whether_any_or_all_hold_is_asked_of_a_vector_of_terms(value: str) -> None:
     program = declared(load_module(parse(Source("f.tl", f"op f(x: f32[40, 40]) -> (y: bool[40]) {{ y[i] = {value} }}"))), "f")

@@ -35,6 +35,8 @@ MASKED_LOADS = 4
 """The same under a mask, which is looked at lane by lane: measured, sums over rows of sparse matrices."""
 STRIDED_LOADS = 2
 """Instructions for each vector that elements are taken out of which lie a few apart: its load, and putting some of it into place."""
+MOST_STRIDE = 8
+"""Elements that neighbours of a vector lie apart at most to be taken out of whole vectors, or put between others into whole vectors."""
 SPILL_CYCLES = 2.0
 """Of a step for each value that finds no register."""
 BRANCH_CYCLES = 1.5

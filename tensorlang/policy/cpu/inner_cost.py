@@ -37,6 +37,7 @@ from tensorlang.policy.cpu.cost import (
     LOADS,
     LOOP_CYCLES,
     MASKED_LOADS,
+    MOST_STRIDE,
     NEAR_BYTES,
     OVERLAPPED_STEPS,
     PAGE_BYTES,
@@ -53,7 +54,7 @@ from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes
 from tensorlang.policy.pointwise import picked_in_registers
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import OPEN_EXTENT, names_of_slot, step_inside, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, names_of_slot, step_in_memory, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices, is_search
 from tensorlang.tensor.nodes import Compare as TensorCompare
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
@@ -62,8 +63,6 @@ from tensorlang.tensor.walk import components, index_names, is_recurrence, nodes
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
 the cycles in which it loads: between equals, what loads less."""
-MOST_STRIDE = 8
-"""Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
 FOUND_CYCLES = 4
 """Of telling from a mask which lane is the first that a search has found."""
 USES_OF_A_COPY = 8
@@ -386,17 +385,8 @@ class BlockCost:
 
     def _strides(self, read: Read) -> dict[str, int]:
         """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many."""
-        slots = [slot for slot in read.index if not isinstance(slot, Dynamic)]
-        if len(slots) < len(read.index):
-            return {}
-        pitches = [prod(affine.constant(e) or OPEN_EXTENT for e in self.tensors[read.tensor].shape[k + 1 :]) for k in range(len(slots))]
-        apart: dict[str, int] = {}
-        for n in sorted(self._loops(read)):
-            steps = [step_inside(slot, n) for slot in slots]
-            known = [step * pitch for step, pitch in zip(steps, pitches, strict=True) if step is not None]
-            if len(known) == len(slots) and 2 <= sum(known) <= MOST_STRIDE:
-                apart[n] = sum(known)
-        return apart
+        found = {n: step_in_memory(read.index, self.tensors[read.tensor].shape, n) for n in sorted(self._loops(read))}
+        return {n: step for n, step in found.items() if step is not None and 2 <= step <= MOST_STRIDE}
 
     # ------------------------------------------------ candidates
 

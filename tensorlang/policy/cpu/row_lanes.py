@@ -17,7 +17,7 @@ from math import prod
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.cpu.inner_cost import MOST_STRIDE
+from tensorlang.policy.cpu.cost import MOST_STRIDE
 from tensorlang.policy.cpu.narrow_rows import MOST_ELEMENTS
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.policy.groups import FusionGroup, reads_own_rows, recurs

@@ -26,7 +26,7 @@ import islpy as isl
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Expr, Int, Name, Scale
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
-from polyhedral.threads import Accesses, ThreadAccess
+from polyhedral.threads import Accesses, AccessPair, ThreadAccess
 from polyhedral.verdict import Unknown
 from polyhedral.waits import Ending, Moment, Signal, before, fixed
 
@@ -67,13 +67,6 @@ class RemoteConflict:
     times: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Meeting:
-    first: int
-    second: int
-    pairs: isl.Map
-
-
 class Cluster(Accesses):
     """The accesses of the blocks of a cluster to memory that shared boxes land in; `parts` are those of the shared ones, by position."""
 
@@ -90,7 +83,7 @@ class Cluster(Accesses):
         self.grid = grid
         params = (*(p for p in grid.params if p != grid.block), _CLUSTER)
         super().__init__(touches, params, (grid.block, _OWNER), grid.threads, endings, releases, reclaims)
-        self._meetings: list[_Meeting] | None = None
+        self._meetings: list[AccessPair] | None = None
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> RemoteConflict | Unknown | None:
         """Return two accesses that `barriers` of the cluster leave unordered, None when there are none, or `Unknown` past `limit` steps of
@@ -104,20 +97,18 @@ class Cluster(Accesses):
     def _exposed(self, barriers: Sequence[Moment]) -> RemoteConflict | None:
         if self._meetings is None:
             far = [(n, self.touches[n]) for n in self.parts]
-            pairs = ((_Meeting(k, n, self._together(k, n))) for k, t in enumerate(self.touches) for n, u in far if t.memory == u.memory)
+            pairs = ((AccessPair(k, n, self._together(k, n))) for k, t in enumerate(self.touches) for n, u in far if t.memory == u.memory)
             self._meetings = [m for m in pairs if not m.pairs.is_empty()]
             self._reclaimed = self._times.reclaimed(self.releases, self.reclaims) if self._meetings else None
         if not self._meetings:
             return None
         met = before(self._times.moments(barriers))
         for meeting in self._meetings:
-            apart = self._apart(meeting, met)
-            left = meeting.pairs if apart is None else meeting.pairs.subtract(apart)
-            if not left.is_empty():
-                return self._witness(meeting, left)
+            if not self._is_parted(meeting, met):
+                return self._witness(meeting, self._left(meeting, met))
         return None
 
-    def _apart(self, meeting: _Meeting, met: isl.Map | None) -> isl.Map | None:
+    def _apart(self, meeting: AccessPair, met: isl.Map | None) -> isl.Map | None:
         """Return the points of time between which the blocks of a meeting wait for each other; `met`: those with a barrier between them."""
         first, second = self.touches[meeting.first], self.touches[meeting.second]
         following = self._reclaimed if second.by_producer else met
@@ -157,7 +148,7 @@ class Cluster(Accesses):
         frame = Frame(self.params, (*variables, self.grid.block))
         return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(self._domain(frame, when))
 
-    def _witness(self, meeting: _Meeting, left: isl.Map) -> RemoteConflict:
+    def _witness(self, meeting: AccessPair, left: isl.Map) -> RemoteConflict:
         sizes, both = smallest_point(left.wrap().flatten())
         moments = both[: self.depth], both[self.depth :]
         one, two = (fixed(self._at(p), sizes, t).range() for p, t in ((meeting.first, moments[0]), (meeting.second, moments[1])))

@@ -73,11 +73,13 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Meeting:
+class AccessPair:
+    """Two accesses, by position, that meet in a cell."""
+
     first: int
     second: int
     pairs: isl.Map
-    """Every two points of time at which different threads touch one cell."""
+    """Every two points of time at which different threads, or blocks, touch one cell."""
     own: bool = False
     """The same thread does, and the first access is asynchronous."""
 
@@ -116,6 +118,20 @@ class Accesses(ABC):
     @abstractmethod
     def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
         """Return `{ [vars] : when } -> [values]`."""
+
+    @abstractmethod
+    def _apart(self, meeting: AccessPair, met: isl.Map | None) -> isl.Map | None:
+        """Return the points of time between which those of a meeting wait for each other; `met`: those with a barrier between them."""
+
+    def _left(self, meeting: AccessPair, met: isl.Map | None) -> isl.Map:
+        """Return the points of time of a meeting between which nobody waits."""
+        apart = self._apart(meeting, met)
+        return meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
+
+    def _is_parted(self, meeting: AccessPair, met: isl.Map | None) -> bool:
+        """Tell whether nothing is `_left`, which takes less than finding what is: the first point outside is enough."""
+        apart = self._apart(meeting, met)
+        return apart is not None and bool(meeting.pairs.is_subset(apart))
 
     def _own(self, position: int) -> tuple[Cond, ...]:
         """Return what holds of a touch besides what it says itself."""
@@ -174,11 +190,11 @@ class Block(Accesses):
     ) -> None:
         self.context = Frame(params, ()).set(context).params()
         super().__init__(touches, params, (THREAD,), threads, endings, releases, reclaims)
-        self._meetings: list[_Meeting] | None = None
+        self._meetings: list[AccessPair] | None = None
         self._met: dict[tuple[int, int], isl.Map] = {}
         """Whenever different threads touch one cell with two accesses, whichever comes first, until the second is asked about the first."""
         self._ends: dict[int, isl.Map | None] = {}
-        self._once_unordered: list[_Meeting] = []
+        self._once_unordered: list[AccessPair] = []
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Conflict | Unknown | None:
         """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` where two of them take more than
@@ -188,10 +204,11 @@ class Block(Accesses):
                 meetings, met = self._meet(barriers)
             for meeting in meetings:
                 with limited(limit):
-                    left = self._left(meeting, met)
-                    if not left.is_empty():
-                        self._once_unordered.append(meeting)
-                        return self._witness(meeting, left)
+                    parted = self._is_parted(meeting, met)
+                if not parted:
+                    self._once_unordered.append(meeting)
+                    with limited(limit):
+                        return self._witness(meeting, self._left(meeting, met))
         except OperationLimit as stopped:
             return Unknown(str(stopped))
         return None
@@ -204,25 +221,20 @@ class Block(Accesses):
                 meetings, met = self._meet(barriers)
             for meeting in (*reversed(self._once_unordered), *meetings):
                 with limited(limit):
-                    if not self._left(meeting, met).is_empty():
+                    if not self._is_parted(meeting, met):
                         return False
         except OperationLimit:
             return False
         return True
 
-    def _meet(self, barriers: Sequence[Moment]) -> tuple[list[_Meeting], isl.Map | None]:
+    def _meet(self, barriers: Sequence[Moment]) -> tuple[list[AccessPair], isl.Map | None]:
         """Return the accesses that meet in a cell, and which times `barriers` part."""
         if self._meetings is None:
             self._meetings = list(self._all())
             self._reclaimed = self._times.reclaimed(self.releases, self.reclaims) if self._meetings else None
         return self._meetings, before(self._times.moments(barriers) if self._meetings else None)
 
-    def _left(self, meeting: _Meeting, met: isl.Map | None) -> isl.Map:
-        """Return the points of time of a meeting between which nobody waits."""
-        apart = self._apart(meeting, met)
-        return meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
-
-    def _all(self) -> Iterator[_Meeting]:
+    def _all(self) -> Iterator[AccessPair]:
         for k, first in enumerate(self.touches):
             for n, second in enumerate(self.touches):
                 if first.memory == second.memory and (first.writes or second.writes):
@@ -231,11 +243,11 @@ class Block(Accesses):
                     if not (first.private or (_is_of_first(first) and _is_of_first(second))):
                         pairs = self._together(k, n)
                         if not pairs.is_empty():
-                            yield _Meeting(k, n, pairs)
+                            yield AccessPair(k, n, pairs)
                     if first.group is not None:
                         alone = self._alone(k, n)
                         if not alone.is_empty():
-                            yield _Meeting(k, n, alone, own=True)
+                            yield AccessPair(k, n, alone, own=True)
 
     def _together(self, first: int, second: int) -> isl.Map:
         if (second, first) in self._met:
@@ -268,7 +280,7 @@ class Block(Accesses):
             same = same.equate(DT.in_, k, DT.out, k)
         return same.order_lt(DT.in_, 0, DT.out, 0).union(same.order_gt(DT.in_, 0, DT.out, 0))
 
-    def _apart(self, meeting: _Meeting, met: isl.Map | None) -> isl.Map | None:
+    def _apart(self, meeting: AccessPair, met: isl.Map | None) -> isl.Map | None:
         """Return the points of time between which the threads of a meeting wait for each other; `met`: those with a barrier between them.
 
         The first access is over at t, or after a wait w for it, t < w. A thread that has waited for what another began has waited for that
@@ -297,7 +309,7 @@ class Block(Accesses):
         frame = Frame(self.params, variables)
         return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(self._domain(frame, when))
 
-    def _witness(self, meeting: _Meeting, left: isl.Map) -> Conflict:
+    def _witness(self, meeting: AccessPair, left: isl.Map) -> Conflict:
         first = self.touches[meeting.first]
         sizes, both = smallest_point(left.wrap().flatten())
         times = both[: self.depth], both[self.depth :]

@@ -152,12 +152,15 @@ class Recurrence:
         return None
 
     def _alike(self, names: Sequence[str]) -> Iterator[dict[str, Form]]:
-        """Yield an axis that all tensors have by the same name, for each of these, then turned round: most recurrences count their steps
-        along one, forwards or backwards."""
-        shared = [axis for axis in self.axes[names[0]] if all(axis in self.axes[name] for name in names)]
-        for factor in (1, -1):
-            for axis in shared:
-                yield {name: tuple(factor * int(a == axis) for a in self.axes[name]) for name in names}
+        """Yield an axis that all tensors have by the same name, for each of these, then turned round, and the same of axes at one position:
+        most recurrences count their steps along one, forwards or backwards."""
+        by_name = [[self.axes[n].index(a) for n in names] for a in self.axes[names[0]] if all(a in self.axes[n] for n in names)]
+        by_position = [[k] * len(names) for k in range(min(len(self.axes[n]) for n in names))]
+        for places in (by_name, [p for p in by_position if p not in by_name]):
+            for factor in (1, -1):
+                for of_each in places:
+                    axes = zip(names, of_each, strict=True)
+                    yield {name: tuple(factor * int(k == at) for k in range(len(self.axes[name]))) for name, at in axes}
 
     def _forms(self, name: str, chosen: Mapping[str, Form]) -> Iterator[Form]:
         """Return the candidate forms of a tensor's axes, simple ones first; the same axes as already chosen tensors before others."""

@@ -67,7 +67,7 @@ _GATES = And((box(t=T), between("g", Int(0), Scale(4, H))))
 _Y = {"y": (["i"], box(i=N))}
 _L = {"l": (["i", "j"], _IJ)}
 _F = {name: (["t", "i", "j"], _TIJ) for name in ("ex", "ey", "hz")}
-_A = ["t", "i", "j"]
+_A, _ITJ, _APART = ["t", "i", "j"], ["i", "t", "j"], ["u", "v", "w"]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,17 @@ _A = ["t", "i", "j"]
             {"a": (["i"], box(i=N)), "b": (["u"], box(u=N))},
             [("b", [plus(i, 1)], "a", ["i"], [], TRUE), ("a", [plus(Name("u"), -2)], "b", ["u"], [], TRUE)],
             id="two tensors out of step",
+        ),
+        pytest.param(
+            {name: (_APART, box(u=N, v=T, w=N)) if name in "qm" else (_ITJ, _TIJ) for name in "pqabcmdz"},
+            [
+                ("d", [i, t, j], "p", _ITJ, [], TRUE),
+                ("m", list(map(Name, _APART)), "q", _APART, [], TRUE),
+                *((source, [i, plus(t, 1), k], target, _ITJ, ["k"], box(k=N)) for source, target in ("pa", "zb", "qc")),
+                ("z", list(map(Name, _APART)), "m", _APART, [], TRUE),
+                *((source, [i, t, j], target, _ITJ, [], TRUE) for source, target in ("ad", "bd", "cd", "dz")),
+            ],
+            id="a backward sweep through tensors whose axes have names of their own",
         ),
     ],
 )

@@ -193,6 +193,32 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
     return found.movedim((0, 1), (dim1, dim2))
 
 
+def strided_scatter(x: Tensor, source: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
+    """What `as_strided` names is replaced, in a tensor whose elements lie in order from the first of its memory on."""
+    if not x.is_contiguous() or x.storage_offset():
+        return NotImplemented
+    at = torch.full([1] * len(size), storage_offset or 0, dtype=torch.int64, device=x.device)
+    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        at = at + (torch.arange(extent, device=x.device) * step).reshape([-1 if k == axis else 1 for k in range(len(size))])
+    return x.reshape(-1).index_put((at.reshape(-1),), source.reshape(-1)).reshape(x.shape)
+
+
+def first_places_of_others_than_zero(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
+    """The places of the first `size` elements that are not 0, a row for each; `fill_value` where there are fewer."""
+    if not x.dim() or not x.numel():
+        return NotImplemented
+    counts = x.reshape(-1) != 0
+    row = counts.cumsum(0) - 1
+    rows, numbers = torch.arange(size, device=x.device), torch.arange(x.numel(), device=x.device)
+    row = torch.where(counts, row.clamp(max=size), size)  # the last is of those that are left out
+    left = torch.zeros(size + 1, dtype=torch.int64, device=x.device).index_put((row,), numbers)[:size]
+    places = []
+    for extent in reversed(x.shape):
+        places.append(left % extent)
+        left = left // extent
+    return torch.where((rows < counts.sum())[:, None], torch.stack(places[::-1], 1), fill_value)
+
+
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     return x.reshape(-1).index_put((index,), source.reshape(index.shape), accumulate).reshape(x.shape)
 
@@ -342,6 +368,8 @@ _OURS: dict[Any, Decomposition] = {
     aten.repeat_interleave.Tensor: repeated_places,
     aten.masked_scatter.default: masked_scatter,
     aten.diagonal_scatter.default: diagonal_scatter,
+    aten.as_strided_scatter.default: strided_scatter,
+    aten.nonzero_static.default: first_places_of_others_than_zero,
     aten.put.default: put,
     aten.index_reduce.default: index_reduce,
     aten._cdist_forward.default: distances,

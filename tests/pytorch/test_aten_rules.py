@@ -228,6 +228,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         (X, torch.tensor([0.1, 0.2, 0.05])),
     ),
     "places in rows in order": (lambda a, b: (torch.searchsorted(b, a), torch.searchsorted(b, a, side="right")), (X, X[:, :3].sort(-1)[0])),
+    "places in rows by what is where in order": (
+        lambda a, b: torch.searchsorted(b, a, sorter=b.argsort(-1), right=True),
+        (X, -X[:, :3]),
+    ),
     "places in order": (lambda a, b: (torch.searchsorted(b, a), torch.bucketize(a, b, right=True, out_int32=True)), (X, made(7).sort()[0])),
     "histc": (lambda a: torch.histc(a, 5, -1.0, 1.0), (X,)),
     "det": (torch.linalg.det, (made(2, 3, 3),)),
@@ -332,6 +336,14 @@ INDICES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         for how in ("prod", "mean", "amax", "amin")
     },
     "masked_scatter": (lambda a, b: a.masked_scatter(a > 0, b), (P, made(6))),
+    "put where strides say": (lambda a, b: a.as_strided_scatter(b, (2, 3), (7, 2), 1), (X, made(2, 3))),
+    **{
+        f"the first {count} that are not 0": (
+            lambda a, b, n=count: (a.nonzero_static(size=n), b.nonzero_static(size=n, fill_value=7)),
+            (Z, B),
+        )
+        for count in (3, 9)
+    },
     "put into all": (lambda a, i, b: (a.put(i, b), a.put(i * 0, b, accumulate=True)), (X, torch.tensor([1, -2]), made(2))),
     **{
         f"bags {mode}": (

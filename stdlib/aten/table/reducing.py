@@ -161,9 +161,9 @@ def places_in_order(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """Where values would stand in a vector in order, or each row of them in one of its own."""
+    """Where values would stand in a vector in order, or each row of them in one of its own; `sorter` says what is where in that order."""
     if sorter is not None:
-        raise n.unsupported("a sorter")
+        sorted_sequence = n.op("gather_elements", sorted_sequence, sorter, axis=len(sorter.shape) - 1)
     dtype = promoted((sorted_sequence, x))
     return n.cast(n.op("searchsorted", n.cast(sorted_sequence, dtype), n.value(x, dtype), right=int(right or side == "right")), n.dtype)
 

@@ -13,7 +13,7 @@ such function, run by the pool (`tl_parallel`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
@@ -45,13 +45,17 @@ from codegen.loops.narrow import narrowed
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
+    Binary,
     Boxes,
     Commit,
+    Compare,
+    Const,
     Expr,
     For,
     Function,
     If,
     Index,
+    IndexValue,
     Int,
     Let,
     Load,
@@ -79,7 +83,7 @@ from codegen.loops.running_results import RunningResult, running_results
 from codegen.loops.searches import loop_condition, with_searches
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.value_ranges import value_ranges
-from codegen.loops.walk import free_vars, names, noted_buffers, stores, walk
+from codegen.loops.walk import free_vars, names, noted_buffers, stores, substitute_index, walk
 from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 POOL_ENTRY = "tl_parallel"
@@ -196,7 +200,7 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope, collected: Mapping
             case Store():
                 store(e, stmt, scope)
             case If(cond, then, orelse):
-                _if(e, value(e.state, cond, scope), then, orelse, scope)
+                _if(e, value(e.state, cond, scope), then, orelse, scope, _with_known_sizes(e, cond, scope))
             case Prefetch(name, index, write, locality):
                 storage = scope.buffers[name]
                 if isinstance(storage, Memory):
@@ -220,12 +224,13 @@ def _after_check(e: Emitter, s: Stmt, scope: Scope) -> Scope:
 # ---------------------------------------------------------------- branches
 
 
-def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...], scope: Scope) -> None:
+def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...], scope: Scope, where_so: Scope) -> None:
+    """Write both sides of a condition, the first in the scope `where_so`."""
     if isinstance(cond, Literal):
         _block(e, then if cond.number else orelse, scope)
         return
     if not cond.lanes:
-        fork(e, cond.text, lambda: _block(e, then, scope), (lambda: _block(e, orelse, scope)) if orelse else None)
+        fork(e, cond.text, lambda: _block(e, then, where_so), (lambda: _block(e, orelse, scope)) if orelse else None)
         return
     for side, holds in ((then, cond), (orelse, arithmetic.negated(e.b, cond))):
         if not side:
@@ -236,6 +241,33 @@ def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...
             continue
         # Inside, some lane takes part: what all lanes share may be read.
         fork(e, inner.guard, lambda side=side, inner=inner: _block(e, side, replace(inner, guard=None)), None)  # type: ignore[misc]
+
+
+def _with_known_sizes(e: Emitter, cond: Expr, scope: Scope) -> Scope:
+    """Return the scope where a condition holds: extents of parameters that it says to be numbers are these."""
+    params = {name: m for name, m in scope.buffers.items() if isinstance(m, Memory) and m.buffer.space == "param"}
+    sizes = frozenset().union(*(free_vars(*m.buffer.shape) for m in params.values()))
+    known = {name: n for name, n in _equalities(cond) if name in sizes}
+    if not known:
+        return scope
+    env = {name: Int(n) for name, n in known.items()}
+    scope = replace(scope, vars=scope.vars | {name: number(n) for name, n in known.items()})
+    for name, found in params.items():
+        buffer = replace(found.buffer, shape=tuple(substitute_index(extent, env) for extent in found.buffer.shape))
+        params[name] = replace(found, buffer=buffer, strides=row_major(tuple(poly(e.state, extent, scope) for extent in buffer.shape)))
+    return replace(scope, buffers=scope.buffers | params)
+
+
+def _equalities(cond: Expr) -> Iterator[tuple[str, int]]:
+    """Yield the variables that equal a number wherever a condition holds, with that."""
+    match cond:
+        case Binary("and", lhs, rhs):
+            yield from _equalities(lhs)
+            yield from _equalities(rhs)
+        case Compare("==", IndexValue(Var(name)), Const(int(n))):
+            yield name, n
+        case _:
+            pass
 
 
 def _is_cheap(s: Stmt, scope: Scope) -> bool:

@@ -9,10 +9,10 @@ they hold for, other conditions and bounds that data give for as much as they ma
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.loops.evaluate import evaluated
-from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Stmt
+from codegen.loops.nodes import Alloc, Binary, Compare, Const, Expr, For, Function, If, IndexValue, Stmt
 from codegen.loops.pinned import runs_at_most_once
 from codegen.loops.walk import free_vars
 
@@ -49,6 +49,51 @@ def _nests(block: tuple[Stmt, ...], path: tuple[For, ...], iterations: float, ra
                 yield from _nests(orelse, path, iterations * (1 - share), ranges)
             case _:
                 pass
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements that stand in no loop inside the last one around them, `path`, under `conditions` there, and how often they run. `rounds`
+    and `entries` say of the body of a loop how often that is gone round and entered, and are 0 of what stands under a condition."""
+
+    path: tuple[For, ...]
+    conditions: tuple[Expr, ...]
+    iterations: float
+    statements: tuple[Stmt, ...]
+    body: tuple[Stmt, ...]
+    """What they are part of."""
+    rounds: float = 0.0
+    entries: float = 0.0
+
+
+def blocks(function: Function, sizes: Mapping[str, int]) -> Iterator[Block]:
+    """Yield all statements but loops of a function whose sizes have these values. What is left of a condition is what it asks."""
+    known = {name: range(value, value + 1) for name, value in sizes.items()}
+    return _blocks(function.body, Block((), (), 1.0, (), function.body), known)
+
+
+def _blocks(body: tuple[Stmt, ...], around: Block, ranges: _Ranges) -> Iterator[Block]:
+    """Yield what `body`, which stands where `around` does, consists of."""
+    own: list[Stmt] = []
+    for s in body:
+        match s:
+            case For():
+                values = _values(s, ranges)
+                count = around.iterations * len(values)
+                inside = Block((*around.path, s), (), count, (), s.body, count, around.iterations)
+                if count:
+                    yield from _blocks(s.body, inside, {**ranges, s.var: values})
+            case If(cond, then, orelse):
+                own.append(If(cond, ()))
+                share, conditions = _share(cond, ranges), (*around.conditions, cond)
+                for side, part in ((then, share), (orelse, 1 - share)):
+                    if side and part:
+                        yield from _blocks(side, Block(around.path, conditions, around.iterations * part, (), side), ranges)
+            case Alloc():
+                pass
+            case _:
+                own.append(s)
+    yield replace(around, statements=tuple(own))
 
 
 def trips(loop: For, sizes: Mapping[str, int]) -> int:

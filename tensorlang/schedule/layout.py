@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyhedral import affine
-from polyhedral.expr import Expr, Name
+from polyhedral.expr import Expr, Int, Name
 
 
 def is_in_order(dims: Sequence[Expr], axes: Sequence[str]) -> bool:
@@ -37,3 +37,9 @@ class Layout:
     def at(self, sizes: Mapping[str, int]) -> Layout:
         """Return the layout where open sizes are `sizes`."""
         return replace(self, shape=tuple(int(affine.evaluate(affine.to_expr(n), sizes)) for n in self.shape))
+
+    def where(self, sizes: Mapping[str, int]) -> Layout:
+        """Return the layout where some of the open sizes are `sizes`, and others are still open."""
+        known = {name: Int(n) for name, n in sizes.items()}
+        made = (affine.substitute(affine.to_expr(n), known) for n in self.shape)
+        return replace(self, shape=tuple(e if (n := affine.constant(e)) is None else n for e in made))  # type: ignore[misc]

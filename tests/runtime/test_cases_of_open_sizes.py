@@ -20,10 +20,11 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import size_cases
 from tensorlang.backends.cpu.driver import compile_kernel, loops_of, machine_of, plan_kernel
 from tensorlang.backends.cpu.function_cycles import function_cycles
-from tensorlang.backends.cpu.size_cases import MOST_CASES, Planned
+from tensorlang.backends.cpu.size_cases import KNOWN, MOST_CASES, Planned
+from tensorlang.diagnostics import error
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
-from tensorlang.policy.cpu.cost import STREAM_BYTES
+from tensorlang.policy.cpu.cost import FAR_BYTES
 from tensorlang.policy.deriver import Exactly
 from tensorlang.policy.machine import Machine
 from tensorlang.runtime.library import installed_roles, rules_of
@@ -49,10 +50,13 @@ def compiled(rows: int, columns: int, threads: int = 1) -> Artifact:
     return compile_kernel(program(), TARGET, rules=rules, threads=threads)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(3, 33), (3, 156), (94, 1), (0, 156), (1, 1)])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(3, 33), (3, 41), (3, 42), (0, 156), (1, 1), (1, 9), (90, 1), (70, 2), (70, 3), (5, 3), (70, 4)]
+)
 def test_every_case_computes_the_same(rows: int, columns: int) -> None:
     made = compiled(3000, 33)
-    assert [case.range for case in made.cases] == ["M >= 94, N <= 1", "N >= 156", "all others"], "so that sizes on both sides are tried"
+    sizes = ["N == 1", "M == 1", "N == 2, M >= 52", "N == 3, M >= 52", "N == 4, M >= 69", "N >= 42", "all others"]
+    assert [case.range for case in made.cases] == sizes, "so that sizes on both sides are tried"
     x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
     y = np.full(columns, np.nan, np.float32)
     assert run(parse_loops(made.loops), {"M": rows, "N": columns}, {"x": x, "y": y}) == 0
@@ -73,7 +77,9 @@ def test_sizes_that_would_be_scheduled_alike_have_no_cases() -> None:
 
 @pytest.mark.parametrize("sizes", [(3000, 33), (40, 40)])
 def test_there_are_few_cases(sizes: tuple[int, int]) -> None:
-    assert len(compiled(*sizes, threads=8).cases) <= MOST_CASES
+    cases = compiled(*sizes, threads=8).cases
+    assert len([case for case in cases if "==" not in case.range]) <= MOST_CASES
+    assert len([case for case in cases if case.range.startswith("N ==")]) <= len(KNOWN)
 
 
 def test_a_large_array_has_threads_where_the_first_was_small() -> None:
@@ -105,9 +111,9 @@ def test_more_rows_are_predicted_to_take_longer_and_what_is_scheduled_for_sizes_
 
 
 def test_what_no_near_cache_holds_is_predicted_to_take_as_long_as_it_needs_to_arrive() -> None:
-    near, far = {"M": 300, "N": 264}, {"M": 30_000, "N": 264}
+    near, far = {"M": 300, "N": 264}, {"M": 300_000, "N": 264}
     assert cycles(near, 300, 264) < cycles(near, 300, 33)
-    assert cycles(far, 300, 264) == cycles(far, 300, 33) == 4 * (30_000 + 1) * 264 / STREAM_BYTES
+    assert cycles(far, 300, 264) == cycles(far, 300, 33) == 4 * (300_000 + 1) * 264 / FAR_BYTES
 
 
 @pytest.mark.parametrize(
@@ -138,13 +144,43 @@ def test_a_number_that_all_lanes_read_is_one_load() -> None:
     assert function_cycles(function, {}, MACHINE) < function_cycles(function, {}, replace(MACHINE, vector_bytes=32))
 
 
+def predicted(body: str, declared: str = "x: f32[N, 5], out y: f32[N, 5]", **sizes: int) -> float:
+    """Return what a function of these loops is predicted to take."""
+    return function_cycles(parse_loops(f"func f(N)({declared}) {{ {body} }}"), {"N": 4096, **sizes}, MACHINE)
+
+
+def test_rows_of_a_known_length_are_predicted_to_be_loaded_together() -> None:
+    loops = (
+        "for i in 0 .. N // 16 {{ for j in 0 .. {0} unroll {0} {{ for v in 0 .. 16 vector 16 {{ y[16*i + v, j] = x[16*i + v, j] }} }} }}"
+    )
+    known, open_length = (predicted(loops.format(5), f"x: f32[N, {n}], out y: f32[N, {n}]", M=5) for n in ("5", "N"))
+    assert known < 0.5 * open_length
+
+
+def test_lanes_that_take_no_part_are_predicted_to_take_as_long_as_others() -> None:
+    loops = "for i in 0 .. N {{ for v in 0 .. min({}, N) vector {} {{ y[i, v] = exp(x[i, v]) }} }}"
+    assert predicted(loops.format(3, 64)) > 3 * predicted(loops.format(3, 16))
+
+
+def test_combining_lanes_is_predicted_to_take_its_time() -> None:
+    rows = "for i in 0 .. N {{ alloc t: f32[{0}] registers for v in 0 .. 16 vector 16 {{ t[{1}] = t[{1}] + x[i, v] }} }}"
+    assert predicted(rows.format("1", "0")) > 2 * predicted(rows.format("16", "v"))
+
+
+def test_steps_that_go_through_memory_are_predicted_to_wait_for_each_other() -> None:
+    steps = "for i in 1 .. N {{ for v in 0 .. 16 vector 16 {{ y[i, v] = 0.5_f32 * {}[i - 1, v] }} }}"
+    assert predicted(steps.format("y")) > 2 * predicted(steps.format("x"))
+
+
 def told_cases(monkeypatch: pytest.MonkeyPatch, share: Callable[[Mapping[str, int]], float], spare: int = 12_000) -> list[str]:
     """Return the ranges of the operator's cases where loops of other samples are predicted to take such a share of what those for the
     samples do, and there is room for `spare` nodes of loops beside them."""
 
     looked_at: dict[int, Lowered] = {}
 
-    def planned(at: Mapping[str, int]) -> Scheduled:
+    def planned(at: Mapping[str, int], known: Mapping[str, int]) -> Scheduled:
+        if known:
+            raise error("C0103", "no size is known here")
         made = sums_at(at["M"], at["N"])
         looked_at[id(made.scheduled)] = made.lowered
         return made.scheduled
@@ -214,8 +250,32 @@ def test_memory_of_the_two_sides_of_a_condition_on_sizes_is_shared() -> None:
     assert scratch("index(i) < 8_i64") == 64 + 128
 
 
+NORM = """op norm(x: f32[M, D]) -> (y: f32[M, D]) {
+    s[i] = sum(d) sq(x[i, d])
+    y[i, d] = x[i, d] / sqrt(s[i] + 0.5)
+}"""
+
+
+def test_where_the_length_of_rows_is_a_small_number_lanes_are_rows() -> None:
+    norm = program(NORM, (2, 2))
+    made = compile_kernel(norm, TARGET, rules=replace(rules_of(installed_roles()), at={"M": 300, "D": 256}))
+    ranges = [case.range for case in made.cases]
+    assert [known.split(",")[0] for known in ranges[:4]] == [f"D == {n}" for n in KNOWN]
+    assert "vectorize y.i_v" in made.cases[2].schedule and "y.i_v" not in made.cases[-1].schedule
+    x = np.random.default_rng(1).standard_normal((37, 3)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    assert run(parse_loops(made.loops), {"M": 37, "D": 3}, {"x": x, "y": y}) == 0
+    np.testing.assert_allclose(y, x / np.sqrt((x * x).sum(axis=1, keepdims=True) + 0.5), 1e-5, 1e-5)
+
+
+def test_numbers_are_looked_at_only_of_sizes_for_which_loops_at_hand_take_long() -> None:
+    scaled = program("op scaled(x: f32[M, N], w: f32[N]) -> (y: f32[M, N]) { y[i, j] = w[j] * x[i, j] }", (2, 3), (3,))
+    cases = compile_kernel(scaled, TARGET, rules=replace(rules_of(installed_roles()), at={"M": 96, "N": 64})).cases
+    assert cases[0].range.startswith("N == 1") and not any(case.range.startswith("M ==") for case in cases)
+
+
 def test_code_with_cases_runs_here() -> None:
     sums = tl.parse(SUMS, threads=1, sizes="symbolic").sums
-    for shape in ((3000, 33), (3000, 300), (2, 7)):
+    for shape in ((3000, 33), (3000, 300), (2, 7), (300, 1), (301, 3)):
         x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
         np.testing.assert_allclose(sums(x), x.sum(axis=0), 1e-3, 1e-3)

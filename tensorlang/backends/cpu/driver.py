@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
+from types import MappingProxyType
 
 from codegen.dtypes import DType
 from codegen.errors import Unfit
@@ -59,6 +60,7 @@ from codegen.loops.verify import verify
 from codegen.loops.walk import noted_loops, stores, without
 from codegen.loops.written_out import written_out
 from codegen.store import Cache
+from polyhedral.expr import Int
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement, SizeCase
 from tensorlang.backends.cpu.size_cases import Planned, with_cases
@@ -80,12 +82,16 @@ from tensorlang.schedule.storage import stored_as
 from tensorlang.targets import HOST
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
+from tensorlang.tensor.walk import substitute_sizes
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.intrinsics import usable
 from tensorlang.validation.kernel import validated
 
 ROOM = 4
 """Of the bytes that vector registers hold, one of so many is for what goes from iteration to iteration, and for small buffers."""
+
+
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 @lru_cache(maxsize=64)
@@ -130,8 +136,12 @@ def compile_kernel(
     clock = _Clock()
     machine = machine_of(target, threads)
 
-    def scheduled_by(rules: Rules | None) -> Scheduled:
-        return plan_kernel(program, machine, schedule, knobs, layouts, constants, dump, rules)
+    def scheduled_by(rules: Rules | None, known: Mapping[str, int] = NO_SIZES) -> Scheduled:
+        if not known:
+            return plan_kernel(program, machine, schedule, knobs, layouts, constants, dump, rules)
+        own = substitute_sizes(program, {size: Int(n) for size, n in known.items()})
+        stored = {name: layout.where(known) for name, layout in (layouts or {}).items()}
+        return plan_kernel(own, machine, schedule, knobs, stored, constants, None, rules)
 
     scheduled = scheduled_by(rules)
     clock("schedule")
@@ -150,7 +160,7 @@ def compile_kernel(
         lowered, cases, added = with_cases(
             Planned(scheduled, lowered),
             rules.at,
-            lambda at: scheduled_by(replace(rules, at=at)),
+            lambda at, known: scheduled_by(replace(rules, at=at), known),
             lambda other: of_target(other.plan, threads=threads),
             machine,
         )

@@ -1,31 +1,52 @@
 """What loops take at given sizes, predicted from their text alone, in cycles of one thread: to compare loops that compute the same.
 
-Of each innermost nest (`codegen.loops.innermost`): vectors that are computed, loaded and stored by the rates of `policy.cpu.cost`, the
-longest of these, and what its loops take beside. Lanes run together; a load that copies share is there once; registers are no memory.
-Lanes of which copies read neighbours, squares, are loaded by rows and turned in registers.
+Of the statements of each loop that stand in no loop inside it: what its lanes and copies compute together, load, shuffle and store by the
+rates of `policy.cpu.cost`, the longest of these, at least what the next iteration waits for. Lanes that take no part are computed with the
+others; what copies share is there once; registers are no memory; what only copies and lanes decide is known. To enter a loop and to go
+round it takes its time, and so does combining lanes to one element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil, log2, prod
 
 from codegen.dtypes import f32
 from codegen.loops.evaluate import evaluated
 from codegen.loops.indices import coefficients
-from codegen.loops.innermost import Nest, innermost, trips
-from codegen.loops.nodes import Alloc, Binary, Call, Compare, Expr, Fma, For, Function, If, Index, Int, Load, Select, Store, Var
+from codegen.loops.innermost import Block, blocks, trips
+from codegen.loops.nodes import (
+    Alloc,
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Fma,
+    For,
+    Function,
+    Index,
+    Int,
+    Load,
+    Name,
+    Select,
+    Store,
+    Var,
+)
+from codegen.loops.verify import is_reduction
 from codegen.loops.walk import free_vars, loads, statements, walk
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
     FAR_BYTES,
     FAR_LOADS,
-    LOADS,
+    FORWARD_CYCLES,
+    LATENCY_CYCLES,
     LOOP_CYCLES,
     MASKED_LOADS,
+    OVERLAPPED_STEPS,
+    PARTS_CYCLES,
     SHUFFLES,
     STREAM_BYTES,
-    STRIDED_LOADS,
     kernel_cycles,
     load_cycles,
     multiply_cycles,
@@ -33,10 +54,12 @@ from tensorlang.policy.cpu.cost import (
 )
 from tensorlang.policy.machine import Machine
 
-_NEAR_STEP = 4
-"""How far lanes lie apart at most that several vectors are loaded for and picked from."""
+_NEAR_STEP = 8
+"""How far lanes lie apart at most that several vectors are loaded for and picked from, or stored together."""
 _FEWEST_TURNED = 8
 """Neighbours that copies of a loop read, from which on squares of them are turned in registers."""
+_ENTRY_CYCLES = 3.0
+"""Of a loop that is entered and left again, whose number of iterations is no constant."""
 
 
 def function_cycles(function: Function, sizes: Mapping[str, int], machine: Machine) -> float:
@@ -47,25 +70,28 @@ def function_cycles(function: Function, sizes: Mapping[str, int], machine: Machi
 
 def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[str, int]], float]:
     """Return `function_cycles` of a function as one of sizes alone: what does not depend on these is worked out once."""
-    registers = {s.buffer.name for s in statements(*function.body) if isinstance(s, Alloc) and s.buffer.space in ("registers", "tiles")}
-    lanes, threads = machine.lanes(f32), machine.threads
-    turns: dict[tuple[int, int, tuple[int, ...]], float] = {}
+    allocated = [s.buffer for s in statements(*function.body) if isinstance(s, Alloc)]
+    registers = frozenset(b.name for b in allocated if b.space in ("registers", "tiles"))
+    shapes = {b.name: b.shape for b in (*function.params, *allocated)}
+    turns: dict[tuple[int, int, tuple[int, ...]], _Turn] = {}
 
-    def nest_cycles(nest: Nest, sizes: Mapping[str, int]) -> float:
-        vector = next((loop for loop in nest.path if loop.kind == "vector"), None)
-        copies = {loop.var: max(1, trips(loop, sizes)) for loop in nest.path if loop.kind == "unroll"}
+    def block_cycles(block: Block, sizes: Mapping[str, int]) -> float:
+        vector = next((loop for loop in block.path if loop.kind == "vector"), None)
+        copies = {loop.var: max(1, trips(loop, sizes)) for loop in block.path if loop.kind == "unroll"}
         width = max(1, trips(vector, sizes)) if vector is not None else 1
-        key = id(nest.path[-1]), width, tuple(copies.values())
+        key = id(block.body), width, tuple(copies.values())
         if key not in turns:
-            asked = {loop.var: max(copies[loop.var], loop.extent or 1) for loop in nest.path if loop.kind == "unroll"}
-            turns[key] = _turn_cycles(nest.path, vector, width, asked, lanes, registers)
-        return nest.iterations / (width * prod(copies.values())) * turns[key]
+            asked = {loop.var: max(copies[loop.var], loop.extent or 1) for loop in block.path if loop.kind == "unroll"}
+            turns[key] = _Turn(block, vector, asked, machine.lanes(f32), registers, shapes)
+        return block.iterations / (width * prod(copies.values())) * turns[key].cycles(sizes)
 
     def cycles(sizes: Mapping[str, int]) -> float:
         own, shared = 0.0, 0.0
-        for nest in innermost(function, sizes):
-            taken = nest_cycles(nest, sizes)
-            if any(loop.kind == "parallel" for loop in nest.path):
+        for block in blocks(function, sizes):
+            taken = block_cycles(block, sizes) if block.statements else 0.0
+            if block.path and block.path[-1].kind not in ("vector", "unroll"):
+                taken += _round_cycles(block)
+            if any(loop.kind == "parallel" for loop in block.path):
                 shared += taken
             else:
                 own += taken
@@ -75,61 +101,167 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
             return taken
         return max(taken, touched / (STREAM_BYTES if touched <= machine.cache_bytes else FAR_BYTES))
 
+    threads = machine.threads
     return cycles
 
 
-def _turn_cycles(
-    path: tuple[For, ...], vector: For | None, width: int, copies: Mapping[str, int], lanes: int, registers: set[str]
-) -> float:
-    """Return what the last of the loops takes for its lanes and copies together: those of the copies that do not run are asked about, which
-    takes about as long."""
-    vectors = ceil(width / lanes) if vector is not None else 1
-    body = list(walk(*path[-1].body))
-    operations = sum(CALL_OPERATIONS if _is_slow(n) else 1 for n in body if isinstance(n, (Binary, Fma, Call, Select, Compare)))
-    read = {n for n in body if isinstance(n, Load) and n.buffer not in registers}
-    written = [n for n in body if isinstance(n, Store) and n.buffer not in registers]
-    masked = {n for s in body if isinstance(s, (Select, If)) for n in _loads_of_sides(s)}
-    is_part = vector is not None and not (isinstance(vector.lo, Int) and isinstance(vector.hi, Int))  # some lanes alone, perhaps
-    loaded = sum(_loads(n.index, vector, vectors, width, is_part or n in masked, copies) * _copies(n.index, copies) for n in read)
-    stored = sum(_accesses(n.index, vector, vectors, width) * _copies(n.index, copies) for n in written)
-    computed = operations * vectors * prod(copies.values())
-    return max(multiply_cycles(computed), load_cycles(loaded), store_cycles(stored)) + LOOP_CYCLES
+def _round_cycles(block: Block) -> float:
+    """Return what a loop takes beside what is in it."""
+    loop = block.path[-1]
+    is_constant = isinstance(loop.lo, Int) and isinstance(loop.hi, Int)
+    return block.rounds * LOOP_CYCLES + block.entries * (0.0 if is_constant else _ENTRY_CYCLES)
 
 
-def _loads_of_sides(s: Select | If) -> Iterator[Load]:
-    """Yield what is read where a condition holds, or where it does not."""
-    return loads(*s.then, *s.orelse) if isinstance(s, If) else loads(s.then, s.orelse)
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What the lanes and copies of a block take together, `copies` as many as are asked about."""
+
+    block: Block
+    vector: For | None
+    copies: Mapping[str, int]
+    lanes: int
+    registers: frozenset[str]
+    shapes: Mapping[str, tuple[Index, ...]]
+    _rates: list[float] = field(default_factory=list)
+
+    def cycles(self, sizes: Mapping[str, int]) -> float:
+        if not self._rates:
+            self._rates.append(self._busy())
+        return max(self._rates[0], self._waiting(sizes))
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors the lanes are, those that take no part among them."""
+        return ceil(max(1, self.vector.extent or trips(self.vector, {})) / self.lanes) if self.vector is not None else 1
+
+    def _busy(self) -> float:
+        nodes = dict.fromkeys(walk(*self.block.statements))
+        choices = {n for s in nodes if isinstance(s, Select) for n in loads(s.then, s.orelse)}
+        asked = self.vector is not None and self.vector.var in free_vars(*self.block.conditions)
+        masked = frozenset(nodes) if asked else choices
+        taken = _Units()
+        for n in nodes:
+            match n:
+                case Binary() | Fma() | Call() | Select() | Compare():
+                    taken.computed += self._computed(n)
+                case Load() if n.buffer not in self.registers:
+                    self._load(n, n in masked, taken)
+                case Store() if n.buffer not in self.registers:
+                    self._store(n, taken)
+                case Store() if self._is_combined(n):
+                    taken.combined += prod(self.copies.values())
+        steps = log2(self.lanes)
+        computed = taken.computed + taken.combined * steps
+        shuffled = taken.shuffled + taken.combined * steps
+        return max(multiply_cycles(computed), load_cycles(taken.loaded), store_cycles(taken.stored), shuffled / SHUFFLES)
+
+    def _is_part(self) -> bool:
+        """Tell whether only the first lanes take part, perhaps."""
+        return self.vector is not None and not (isinstance(self.vector.lo, Int) and isinstance(self.vector.hi, Int))
+
+    def _is_combined(self, s: Store) -> bool:
+        return self.vector is not None and self.vector.var not in free_vars(*s.index) and is_reduction(s)
+
+    def _distinct(self, index: Sequence[Index]) -> int:
+        """Return how many of the copies touch elements of their own."""
+        names = free_vars(*index)
+        return prod(count for name, count in self.copies.items() if name in names)
+
+    def _computed(self, n: Expr) -> float:
+        """Return the vector instructions of an operation: none for what only copies and lanes decide."""
+        inside = list(walk(n))
+        names, opaque = free_vars(n), any(isinstance(x, Name) for x in inside)
+        ranges = {*self.copies, *((self.vector.var,) if self.vector is not None and isinstance(self.vector.lo, Int) else ())}
+        if isinstance(n, Compare | Select | Binary) and not opaque and names <= ranges and not any(isinstance(x, Load) for x in inside):
+            return 0.0
+        varies = opaque or (self.vector is not None and self.vector.var in names)
+        copies = prod(count for name, count in self.copies.items() if opaque or name in names)
+        slow = isinstance(n, Call) or (isinstance(n, Binary) and n.op in ("/", "//", "%"))
+        return (CALL_OPERATIONS if slow else 1) * copies * (self.vectors if varies else 1)
+
+    def _step(self, buffer: str, index: Sequence[Index], var: str) -> int | None:
+        """Return how many elements lie between neighbours along a variable, None where that is open, or no one number."""
+        step = 0
+        for k, e in enumerate(index):
+            if var not in free_vars(e):
+                continue
+            terms, behind = coefficients(e), self.shapes[buffer][k + 1 :]
+            if terms is None or any(var in free_vars(atom) and atom != Var(var) for atom in terms[0]):
+                return None
+            known = [n.value for n in behind if isinstance(n, Int)]
+            if len(known) < len(behind):
+                return None
+            step += terms[0].get(Var(var), 0) * prod(known)
+        return step
+
+    def _beside(self, buffer: str, index: Sequence[Index], step: int) -> int:
+        """Return how many copies touch what lies between the elements of neighbouring lanes, `step` elements apart."""
+        found = ((self._step(buffer, index, name), count) for name, count in self.copies.items())
+        return prod(count for near, count in found if near is not None and 0 < abs(near) * count <= step)
+
+    def _load(self, n: Load, is_masked: bool, taken: _Units) -> None:
+        copies, vectors = self._distinct(n.index), self.vectors
+        step = self._step(n.buffer, n.index, self.vector.var) if self.vector is not None else 0
+        if step == 0:
+            taken.loaded += copies
+        elif step is not None and abs(step) == 1:
+            taken.loaded += copies * vectors
+        elif step is not None and abs(step) <= _NEAR_STEP and not is_masked:
+            masks = 2 if self._is_part() else 1
+            taken.loaded += masks * vectors * abs(step) * copies / self._beside(n.buffer, n.index, abs(step))
+            taken.shuffled += vectors * (abs(step) - 1) * copies
+        elif not is_masked and self._is_square(n):
+            taken.loaded += copies * vectors
+            taken.shuffled += copies * vectors * log2(self.lanes)
+        elif is_masked:
+            taken.loaded += copies * vectors * self.lanes * MASKED_LOADS
+        else:
+            taken.loaded += copies * vectors * self.lanes * FAR_LOADS
+
+    def _is_square(self, n: Load) -> bool:
+        """Tell whether lanes are rows of which copies read neighbours: squares are turned in registers."""
+        if self.vector is None or self.vector.var not in free_vars(*n.index[:-1]) or self.vector.var in free_vars(*n.index[-1:]):
+            return False
+        terms = coefficients(n.index[-1])
+        return terms is not None and any(count >= _FEWEST_TURNED and terms[0].get(Var(name), 0) == 1 for name, count in self.copies.items())
+
+    def _store(self, n: Store, taken: _Units) -> None:
+        copies, vectors = self._distinct(n.index), self.vectors
+        step = self._step(n.buffer, n.index, self.vector.var) if self.vector is not None else 0
+        if step == 0:
+            taken.stored += copies
+        elif step is not None and abs(step) == 1:
+            taken.stored += copies * vectors
+        elif step is not None and abs(step) <= _NEAR_STEP and self._beside(n.buffer, n.index, abs(step)) == abs(step):
+            taken.stored += copies * vectors
+            taken.shuffled += copies * vectors * (abs(step) - 1)
+        else:
+            taken.stored += copies * vectors * self.lanes
+
+    def _waiting(self, sizes: Mapping[str, int]) -> float:
+        """Return what an iteration waits for that the one before it has made."""
+        loop = next((one for one in reversed(self.block.path) if one.kind not in ("vector", "unroll")), None)
+        if loop is None:
+            return 0.0
+        count = trips(loop, sizes)
+        own = {s.buffer.name for s in statements(*loop.body) if isinstance(s, Alloc)}
+        waits = 0.0
+        for s in (s for s in self.block.statements if isinstance(s, Store) and s.buffer not in own):
+            again = [n for n in loads(s.value) if n.buffer == s.buffer]
+            if s.buffer in self.registers:
+                if any(n.index == s.index for n in again) and loop.var not in free_vars(*s.index):
+                    waits = max(waits, LATENCY_CYCLES * min(1.0, count / OVERLAPPED_STEPS))
+            elif any(a != b and loop.var in free_vars(a) for n in again for a, b in zip(s.index, n.index, strict=True)):
+                waits = max(waits, (PARTS_CYCLES if self._is_part() else FORWARD_CYCLES) + LATENCY_CYCLES)
+        return waits
 
 
-def _is_slow(n: Expr) -> bool:
-    return isinstance(n, Call) or (isinstance(n, Binary) and n.op in ("/", "//", "%"))
+@dataclass(slots=True)
+class _Units:
+    """Vectors that are computed with, loads, stores, shuffles, and elements that lanes are combined to."""
 
-
-def _copies(index: tuple[Index, ...], copies: Mapping[str, int]) -> int:
-    """Return how many of the copies of a loop touch elements of their own."""
-    names = free_vars(*index)
-    return prod(count for name, count in copies.items() if name in names)
-
-
-def _loads(index: tuple[Index, ...], vector: For | None, vectors: int, width: int, is_masked: bool, copies: Mapping[str, int]) -> float:
-    """Return how many loads the lanes need, or what takes as long."""
-    found = _accesses(index, vector, vectors, width, is_masked)
-    if vector is None or is_masked or vector.var not in free_vars(*index[:-1]) or vector.var in free_vars(*index[-1:]):
-        return found
-    terms = coefficients(index[-1])
-    is_square = terms is not None and any(count >= _FEWEST_TURNED and terms[0].get(Var(name), 0) == 1 for name, count in copies.items())
-    return min(found, vectors * (1 + log2(width / vectors) * LOADS / SHUFFLES)) if is_square else found
-
-
-def _accesses(index: tuple[Index, ...], vector: For | None, vectors: int, width: int, is_masked: bool = False) -> float:
-    """Return how many loads or stores the lanes need: one for all where they share an element. Under a mask, lanes whose elements are no
-    neighbours are looked at one by one."""
-    if vector is None or vector.var not in free_vars(*index):
-        return 1
-    terms = coefficients(index[-1]) if vector.var not in free_vars(*index[:-1]) else None
-    step = abs(terms[0].get(Var(vector.var), 0)) if terms is not None else 0
-    if step == 1:
-        return vectors
-    if is_masked:
-        return width * MASKED_LOADS
-    return vectors * STRIDED_LOADS * step if 0 < step <= _NEAR_STEP else width * FAR_LOADS
+    computed: float = 0.0
+    loaded: float = 0.0
+    stored: float = 0.0
+    shuffled: float = 0.0
+    combined: float = 0.0

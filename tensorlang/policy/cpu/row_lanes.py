@@ -41,7 +41,7 @@ def has_row_lanes(d: Deriver, group: FusionGroup) -> bool:
     if len(group.members) < 2 and (not _has_parts(group.head) or recurs(d.program, group.head) or not _crossed(d, group, MOST_STRIDE)):
         return False
     lanes, rows = _lanes(d, group), extents(group.head)[group.head.axes[group.depth - 1]]
-    if (rows or 0) < 2 * lanes:
+    if (rows or OPEN_EXTENT) < 2 * lanes:
         return False
     alone = all(_is_read_alone(d, group, read.tensor) for read in _crossed(d, group))
     return all(_is_narrow(d, m, group.depth, lanes) for m in group.members) and (alone or len(group.members) == 1)

@@ -177,19 +177,23 @@ def _limited(state: State, wide: Cast, limits: Sequence[tuple[BinaryOp, Const]],
 
 def _limited_float(b: Builder, x: Value, wide: Cast, limits: Sequence[tuple[BinaryOp, Const]], scope: Scope) -> Value:
     """Return a float as an integer within limits, of which those are asked for that the float may be beyond."""
+    asked, found = list[tuple[BinaryOp, int]](), scope.ranges.of(wide)
+    inside: Expr = wide
+    for op, limit in limits:
+        if found is None or (found.high > limit.value if op == "min" else found.low < limit.value):
+            asked.append((op, int(limit.value)))
+        inside = Binary(op, inside, limit)
+        found = scope.ranges.of(inside)
 
     def within(n: int) -> int:
-        for op, limit in limits:
-            n = min(n, int(limit.value)) if op == "min" else max(n, int(limit.value))
+        for op, limit in asked:
+            n = min(n, limit) if op == "min" else max(n, limit)
         return n
 
     is_least = within(integer_range(wide.dtype)[0]) == within(0)
     whole = convert.float_to_int(b, x, wide.dtype, scope.ranges.floats(wide.value), nan_as_least=is_least)
-    found: Expr = wide
-    for op, limit in limits:
-        inner, found = scope.ranges.of(found), Binary(op, found, limit)
-        if inner is None or (inner.high > limit.value if op == "min" else inner.low < limit.value):
-            whole = arithmetic.binary(b, op, whole, literal(limit.value, whole.dtype))
+    for op, limit in asked:
+        whole = arithmetic.binary(b, op, whole, literal(limit, whole.dtype))
     return whole
 
 

@@ -121,14 +121,14 @@ CONVERSIONS = [f"{t}({v})" for t in ("u8", "i16", "i32", "u32", "i64", "u64") fo
     "select(x[i] > 5.0_T, 5.0_T, -1.0_T)",
 )]  # fmt: skip
 CLAMPED = ["min(max(i32(min(255.0_T, x[i])), 0_i32), 255_i32)", "max(i32(min(255.0_T, x[i])), -3_i32)", "max(min(i64(x[i]), 9_i64), 0_i64)",
-           "min(i32(max(-5.0_T, x[i])), 7_i32)"]  # fmt: skip
+           "min(i32(max(-5.0_T, x[i])), 7_i32)", "max(min(i32(max(5.0_T, min(100.0_T, x[i]))), 90_i32), 0_i32)"]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["", " vector 17"])
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_integers_made_of_floats_in_known_ranges_have_the_same_bits(dtype: str, kind: str) -> None:
     values = CONVERSIONS + CLAMPED
-    types = [v.split("(")[0] for v in CONVERSIONS] + ["i32", "i32", "i64", "i32"]
+    types = [v.split("(")[0] for v in CONVERSIONS] + ["i32", "i32", "i64", "i32", "i32"]
     outs = ", ".join(f"out y{k}: {t}[17]" for k, t in enumerate(types))
     loops = "\n".join(f"for i in 0 .. 17{kind} {{ y{k}[i] = {v} }}" for k, v in enumerate(values))
     x = np.resize(np.array(SPECIAL, DTYPES[dtype].numpy), 17)

@@ -48,7 +48,10 @@ def either(found: Sequence[Floats]) -> Floats | None:
 
 def of_whole(low: int, high: int, dtype: DType) -> Floats:
     """Return what integers from `low` to `high` are as floats."""
-    return _spanned(dtype, [rounded(float(low), dtype), rounded(float(high), dtype)], nan=False) if dtype in WIDE else Floats(dtype)
+    if dtype not in WIDE:
+        return Floats(dtype)
+    ends = [math.nextafter(float(n), beyond) if float(n) != n else float(n) for n, beyond in ((low, -INF), (high, INF))]
+    return _spanned(dtype, [rounded(end, dtype) for end in ends], nan=False)
 
 
 def truncated(x: Floats, low: int, high: int) -> tuple[int, int]:
@@ -109,7 +112,7 @@ def multiply_add(x: Floats, y: Floats, z: Floats) -> Floats:
     product = binary("*", x, y)
     found = binary("+", product, z)
     apart = ERROR * max(abs(product.low), abs(product.high))
-    return _spanned(found.dtype, [found.low - apart, found.high + apart], found.nan)
+    return _spanned(found.dtype, [rounded(found.low - apart, found.dtype), rounded(found.high + apart, found.dtype)], found.nan)
 
 
 def call(fn: str, x: Floats) -> Floats | None:
@@ -121,10 +124,10 @@ def call(fn: str, x: Floats) -> Floats | None:
     if fn in _GROWING:
         least, function = _GROWING[fn]
         ends = [_known(function, end, x.dtype) for end in (max(x.low, least), max(x.high, least))]
-        return Floats(x.dtype, _beyond(ends[0], -1), _beyond(ends[1], 1), x.nan or x.low < least)
+        return Floats(x.dtype, _beyond(ends[0], -1, x.dtype), _beyond(ends[1], 1, x.dtype), x.nan or x.low < least)
     if fn in _LIMITED:
         low, high = _LIMITED[fn]
-        return Floats(x.dtype, _beyond(low, -1), _beyond(high, 1), x.nan or (fn in ("sin", "cos") and _has_infinity(x)))
+        return Floats(x.dtype, _beyond(low, -1, x.dtype), _beyond(high, 1, x.dtype), x.nan or (fn in ("sin", "cos") and _has_infinity(x)))
     return None
 
 
@@ -175,9 +178,10 @@ def _known(function: Callable[[float], float], x: float, dtype: DType) -> float:
         return INF
 
 
-def _beyond(x: float, sign: int) -> float:
-    """Return a number a little further in a direction, past any error of what computed it, and on to zero from next to it."""
-    return 0.0 if 0 < -sign * x < TINY else x + sign * abs(x) * ERROR
+def _beyond(x: float, sign: int, dtype: DType) -> float:
+    """Return a number a little further in a direction, past any error of what computed it, and on to zero from next to it; an infinity
+    from next to the largest number."""
+    return 0.0 if 0 < -sign * x < TINY else rounded(x + sign * abs(x) * ERROR, dtype)
 
 
 def _spanned(dtype: DType, ends: Sequence[float], nan: bool) -> Floats:

@@ -137,7 +137,7 @@ class ValueRanges:
                 return self.where(x, True).where(y, True)
             case Binary("or", x, y) if not holds:
                 return self.where(x, False).where(y, False)
-            case Compare(op, Const(), value) if op in FLIPPED:
+            case Compare(op, Const(), value) if op in FLIPPED and not isinstance(value, Const):
                 return self.where(Compare(FLIPPED[op], value, cond.lhs), holds)
             case Compare("==" | "!=" as op, x, y) if x == y:
                 floats = self.floats(x) if (op == "==") == holds else None

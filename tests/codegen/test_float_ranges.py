@@ -15,7 +15,7 @@ from codegen.dtypes import DTYPES, f32, f64, u8
 from codegen.llvm.emit import emit
 from codegen.llvm.target import named
 from codegen.loops import interp
-from codegen.loops.float_ranges import Floats
+from codegen.loops.float_ranges import Floats, of_whole
 from codegen.loops.nodes import Load, Var
 from codegen.loops.parser import parse
 from codegen.loops.value_ranges import Whole, value_ranges
@@ -46,6 +46,7 @@ def floats(value: str) -> Floats | None:
         ("select(1.0_f32 >= x[i] and x[i] >= 0.0_f32, x[i], 0.5_f32)", 0, 1, False),
         ("select(x[i] != x[i], 0.0_f32, x[i])", -INF, INF, False),
         ("fma(f32(n[i]), 1.0_f32, x[i])", -INF, INF, True),
+        ("select(1.0_f32 < 2.0_f32, f32(n[i]), 300.0_f32)", 0, 300, False),
     ],
 )
 def test_floats_lie_between_what_computes_them(value: str, low: float, high: float, nan: bool) -> None:
@@ -63,6 +64,7 @@ def test_floats_lie_between_what_computes_them(value: str, low: float, high: flo
         ("log(f32(n[i]))", -INF, 5.5, False),
         ("cos(x[i])", -1, 1, True),
         ("fma(f32(n[i]), 2.0_f32, -1.0_f32)", -1, 509, False),
+        ("exp(select(x[i] < 1.0_f32, 0.0_f32, 88.722_f32))", 1, INF, False),
     ],
 )
 def test_what_is_computed_with_an_error_lies_a_little_beyond(value: str, low: float, high: float, nan: bool) -> None:
@@ -71,6 +73,11 @@ def test_what_is_computed_with_an_error_lies_a_little_beyond(value: str, low: fl
     assert found.low <= low and found.high >= high
     assert found.low >= low - 0.6 if math.isfinite(low) else found.low == low
     assert found.high <= high + 0.6 if math.isfinite(high) else found.high == high
+
+
+def test_an_integer_that_has_more_bits_than_a_double_is_rounded_once() -> None:
+    n = (1 << 54) + (1 << 30) + 1  # next to the middle of two floats, which it is once it was rounded to a double
+    assert of_whole(0, n, f32).high == float(np.array(n).astype(np.float32)) > float(np.float32(float(n)))
 
 
 def test_integers_that_floats_become_are_limited_by_them() -> None:

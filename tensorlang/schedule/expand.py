@@ -606,9 +606,9 @@ def _substituted(scope: Scope, e: Operand) -> Operand:
 
 
 def _sizes(scope: Scope) -> dict[str, tuple[Operand, ...]]:
-    """Return the sizes that are known when compiling, as numbers."""
-    numbers = {n: f for n, f in scope.env.items() if isinstance(f, int) and not isinstance(f, bool) and f >= 0}
-    return {name: (sx.Number(str(number)),) for name, number in numbers.items()}
+    """Return the sizes and attributes that are known when compiling, as numbers."""
+    numbers = {n: f for n, f in scope.env.items() if isinstance(f, int) and not isinstance(f, bool)}
+    return {name: (sx.Number(str(n)) if n >= 0 else sx.Unary("-", sx.Number(str(-n))),) for name, n in numbers.items()}
 
 
 def _chained(scope: Scope, e: sx.Chain) -> Operand:

@@ -284,6 +284,14 @@ def test_sizes_and_attributes_that_are_known_are_numbers_where_loops_are_cut_and
     assert directives(chosen(text, attrs={"alpha": 3}, M=64, K=8, N=16)) == [taken]
 
 
+@pytest.mark.parametrize(
+    ("directive", "taken"),
+    [("cut i at M + alpha -> a, b", "cut i at 64 + -3 -> a, b"), ("affine c (alpha * i, j) -> a, b", "affine c (-3 * i, j) -> a, b")],
+)
+def test_attributes_that_are_less_than_zero_are_numbers_there_too(directive: str, taken: str) -> None:
+    assert directives(chosen(f"schedule matmul for cpu {{ {directive} }}", attrs={"alpha": -3}, M=64, K=8, N=16)) == [taken]
+
+
 def test_a_loop_that_is_called_as_a_size_is_the_loop():
     found = directives(chosen("schedule matmul for cpu { split i by 8 -> M, ii\n affine c (M, ii + K) -> a, b }", M=64, K=8, N=16))
     assert found == ["split i by 8 -> M, ii", "affine c (M, ii + 8) -> a, b"]

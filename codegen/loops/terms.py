@@ -59,6 +59,22 @@ class Term:
         return show(self)
 
 
+def leaves_of(*terms: Term, without: set[int] | None = None) -> set[int]:
+    """Return the leaves that terms are computed from, by their serial numbers, but for those below what is in `without`, to which all that
+    is looked at is added."""
+    seen = set() if without is None else without
+    found, pending = set[int](), [*terms]
+    while pending:
+        at = pending.pop()
+        if at.serial in seen:
+            continue
+        seen.add(at.serial)
+        pending += at.args if at.origin is None else (at.origin,)
+        if at.op == "leaf":
+            found.add(at.serial)
+    return found
+
+
 def comparison(t: Term) -> tuple[object, ...]:
     """Return what two comparisons share that are the same, or of which one is the opposite of the other."""
     (x, y), op = map(key, t.args), t.op

@@ -29,7 +29,7 @@ from polyhedral.rewrites import without_rewrites
 from polyhedral.scan import scan
 from polyhedral.strides import counted
 from tensorlang.artifact import Requirement
-from tensorlang.diagnostics import InternalError, error
+from tensorlang.diagnostics import InternalError
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import TensorMemory, is_flagged, lane_loop, tensor_memory
 from tensorlang.lower.names import Names
@@ -38,7 +38,7 @@ from tensorlang.lower.value import Point, bind, components, value
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor import notation
-from tensorlang.tensor.facts import is_choice, is_one_of
+from tensorlang.tensor.facts import is_one_of
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.types import Types
 from tensorlang.tensor.walk import map_children, tensor_table
@@ -324,9 +324,6 @@ def _init(kernel: _Kernel, info: StatementInfo, placement: str, point: Point) ->
     if is_flagged(acc, memory.lanes):
         values.append(loops.Const(False, bool_))
     if memory.lanes:
-        if acc.reduce.reducer.kind is None and not is_choice(acc.reduce.reducer):
-            title = f"a reduction with `{acc.reduce.reducer.name}` cannot be spread over vector lanes yet"
-            raise error("S0211", title, acc.reduce.span, help="vectorize another loop")
         lane = kernel.names.fresh("lane")
         stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(memory.buffers, values, strict=True))
         return [*point.before, loops.For(lane, loops.Int(0), loops.Int(memory.lanes), stores, "vector", memory.lanes)]

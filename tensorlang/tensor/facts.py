@@ -26,13 +26,14 @@ from tensorlang.tensor.nodes import (
     IndexValue,
     Let,
     Name,
+    Program,
     Read,
     Reduce,
     Reducer,
     Select,
     Unary,
 )
-from tensorlang.tensor.walk import index_names, map_children, reads, tensor_names
+from tensorlang.tensor.walk import index_names, map_children, reads, reduces, tensor_names
 
 
 def box(definition: Definition) -> Cond:
@@ -306,6 +307,12 @@ def is_choice(reducer: Reducer) -> bool:
     """Tell whether what a reducer comes to is always one of its terms, as the greatest with its place is: grouped in another way, terms are
     compared in other pairs, and nothing is rounded."""
     return all(map(is_one_of, reducer.combine, reducer.left, reducer.right))
+
+
+def computes_in_any_order(program: Program) -> bool:
+    """Tell whether a reducer that is no sum, product, minimum or maximum computes with terms in an order that schedules choose."""
+    every = (e.reducer for d in program.definitions for p in d.pieces for e in reduces(p.value))
+    return program.mode != "strict" and any(r.kind is None and r.commutative and not is_choice(r) for r in every)
 
 
 def is_search(e: Reduce) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
-from codegen.loops.terms import Symbolic, Term, concrete_value, key
+from codegen.loops.terms import Symbolic, Term, concrete_value, key, leaves_of
 from tensorlang.tensor import arith
 from tensorlang.tensor.arith import Array
 from tensorlang.tensor.facts import is_choice
@@ -129,10 +129,13 @@ _ORDERED = {**_FREE, "sum": "+", "prod": "*"}
 @dataclass(slots=True)
 class Symbols(Symbolic):
     """Elements are terms. `free`: sums and products of reducers may be regrouped, and say so by nodes of their own. `choices`: by reducer,
-    the keys of terms that it chooses among in any order."""
+    the keys of terms that it chooses among in any order; `regrouped`: of those that compute with their terms in any order, the leaves of
+    these."""
 
     free: bool = field(kw_only=True)
     choices: dict[Reducer, set[int]] = field(default_factory=dict)
+    regrouped: dict[Reducer, set[int]] = field(default_factory=dict)
+    _seen: dict[Reducer, set[int]] = field(default_factory=dict)
 
     def load(self, array: Array, dtype: DType) -> Array:
         return self._each(lambda x: self.terms.cast(compute_dtype(dtype), x), array)
@@ -195,6 +198,9 @@ class Symbols(Symbolic):
     def met(self, reducer: Reducer, left: Sequence[Array], right: Sequence[Array]) -> None:
         if self.free and reducer.commutative and is_choice(reducer):
             self.choices.setdefault(reducer, set()).update(key(t) for values in (*left, *right) for t in values.flat)
+        elif self.free and reducer.commutative:
+            terms = (t for values in (*left, *right) for t in values.flat)
+            self.regrouped.setdefault(reducer, set()).update(leaves_of(*terms, without=self._seen.setdefault(reducer, set())))
 
     def _step(self, kind: str, left: Array, right: Array) -> Array:
         op = (_FREE if self.free else _ORDERED)[kind]

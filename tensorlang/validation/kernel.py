@@ -15,7 +15,7 @@ it runs on fingerprints then (`fingerprints`), which tell less, or is not valida
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,11 +29,12 @@ from codegen.loops.fingerprints import Unwritten
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
-from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, key, show
+from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, key, leaves_of, show
 from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.facts import computes_in_any_order
 from tensorlang.tensor.interp import Evaluator, interpret
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
@@ -130,6 +131,8 @@ def _validated_on_fingerprints(program: Program, function: Function, params: tup
             continue
         except Unwritten as why:
             return Outcome(reason=f"too large, more than {budget} operations, and {why}")
+        if differs and computes_in_any_order(program):
+            return Outcome(reason=f"too large, more than {budget} operations, and a reducer computes with its terms in any order")
         if differs:
             raise mismatch(program, show_loops(function), {}, differs)
         return Outcome(({},), fingerprints=True)
@@ -178,16 +181,20 @@ def _agrees(
     compared, chosen = set(terms.compared), set(terms.chosen)
     domain = LoopSymbols(terms)
     choices = [*meaning.choices.values()]
+    regrouped = [*meaning.regrouped.values()]
     matcher = Matcher(program.mode == "fast", terms.decides, choices)
     differs = _difference(program, function, params, layouts, sizes, inputs, domain, expected, matcher)
     if not terms.decides:
         if domain.decided.keys() <= meaning.decided.keys() and not differs:
             return True
-        if terms.chosen or domain.decided:
+        if terms.chosen or domain.decided or regrouped:
             return False
         raise mismatch(program, show_loops(function), sizes, differs)
+    if differs and regrouped:
+        matcher = replace(matcher, regrouped=regrouped)
+        differs = _difference(program, function, params, layouts, sizes, inputs, domain, expected, matcher)
     for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
-        if not _asks(condition, compared, choices):
+        if not _asks(condition, compared, choices) and not any(leaves_of(condition) <= among for among in regrouped):
             raise mismatch(
                 program,
                 show_loops(function),

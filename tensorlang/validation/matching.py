@@ -4,6 +4,7 @@
     sum(x*y, c)     fma(x, y, c), dot(…, c)             a product that is added may be rounded with the sum
     prod(a, b, c)   a * (c * b) …
     min, max, or, and                                   each of the terms at least once
+    other reducers                                      of the same elements the same number but for rounding
     x*y + c         fma(x, y, c)                        in `fast` programs alone
     integers        the same sums of products, which wrap alike
 
@@ -17,11 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, concrete_value, key
+from codegen.dtypes import FORMATS
+from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, concrete_value, key, leaves_of
 
 Pair = tuple[Term, Term]
 
@@ -34,11 +37,13 @@ _PRODUCTS = frozenset(("*", "prod"))
 class Matcher:
     """Compares terms of one program. `fast`: products may be rounded with any sum they stand in. `decides`: concrete values decide
     conditions, so beside one of `and` that is false, or of `or` that is true, the others say nothing. `choices`: the keys of terms among
-    which reducers choose in any order; of those with one concrete value it is any."""
+    which reducers choose in any order; of those with one concrete value it is any. `regrouped`: leaves of terms that a reducer computes
+    with in any order, where that is no sum or product: what is made of these alone, and is one number but for rounding, is the same."""
 
     fast: bool = False
     decides: bool = False
     choices: Sequence[Container[int]] = ()
+    regrouped: Sequence[AbstractSet[int]] = ()
     _same: set[tuple[int, int]] = field(default_factory=set)
 
     def difference(self, found: Term, expected: Term) -> Pair | None:
@@ -51,6 +56,8 @@ class Matcher:
             if f is w or at in seen or at in self._same:
                 continue
             seen.add(at)
+            if self.regrouped and self._is_regrouped(f, w):
+                continue
             inner = self._parts(f, w)
             if inner is None and not self._are_equal_choices(f, w):
                 return f, w
@@ -63,6 +70,19 @@ class Matcher:
         if not self.decides or f.dtype != w.dtype or not any(key(f) in among and key(w) in among for among in self.choices):
             return False
         return np.asarray(concrete_value(f)).tobytes() == np.asarray(concrete_value(w)).tobytes()
+
+    def _is_regrouped(self, f: Term, w: Term) -> bool:
+        """Tell whether two terms are one number but for rounding, and both are made of what one reducer computes with."""
+        if not self.decides or f.dtype != w.dtype:
+            return False
+        leaves = leaves_of(f) | leaves_of(w)
+        if not leaves or not any(leaves <= among for among in self.regrouped):
+            return False
+        found, wanted = concrete_value(f), concrete_value(w)
+        if not f.dtype.is_float:
+            return bool(found == wanted)
+        within = max(1e-5, 4 * 2.0 ** -FORMATS[f.dtype.name].mantissa_bits)
+        return bool(np.isclose(float(found), float(wanted), rtol=within, atol=within, equal_nan=True))
 
     def _parts(self, f: Term, w: Term) -> list[Pair] | None:
         """Return the pairs that have to be the same for `f` to be `w`, or None when it is not."""

@@ -13,7 +13,7 @@ from polyhedral import affine
 from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
-from tensorlang.diagnostics import CompileError, Source
+from tensorlang.diagnostics import CompileError, InternalError, Source
 from tensorlang.policy.select import read
 from tensorlang.replay import Difference, Hazard, replay
 from tensorlang.schedule.apply import outline
@@ -21,6 +21,7 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.walk import substitute_sizes
+from tensorlang.validation.kernel import validate
 
 
 def program(name: str, **sizes: int):
@@ -159,10 +160,13 @@ def test_a_tuple_reducer_without_identity_takes_its_first_value_as_it_is() -> No
     computes_the_same("best", Schedule("best").vectorize("y.j"), M=4, N=5)
 
 
-def test_a_tuple_reducer_that_computes_is_not_spread_over_lanes() -> None:
+def test_a_tuple_reducer_that_computes_is_spread_over_lanes_and_means_the_same_number() -> None:
     p = written("op total(x: f64[M, N]) -> (y: f64[M]) { y[i] = logsumexp(j) x[i, j] }", (4, 5))
-    with pytest.raises(CompileError, match="cannot be spread over vector lanes"):
-        loops_of(proven(p, Schedule("total").vectorize("j")), "kernel")
+    made = loops_of(proven(p, Schedule("total").vectorize("j")), "kernel")
+    assert str(validate(p, made.function, made.params)) == "validated"
+    fewer = written("op total(x: f64[M, N]) -> (y: f64[M]) where N >= 1 { y[i] = logsumexp(j in 0..N - 1) x[i, j] }", (4, 5))
+    with pytest.raises(InternalError, match="not what the equation says"):
+        validate(fewer, made.function, made.params)
 
 
 def test_what_nobody_reads_need_not_be_computed() -> None:

@@ -64,7 +64,7 @@ _DEPTH = 8
 
 def simplify_index(e: Index, ranges: Ranges) -> Index:
     """Return the canonical form of `e`, which is equal to `e` wherever every variable lies within `ranges`."""
-    return Algebra.of(ranges).simplify(e)
+    return Algebra.of(_of_its_variables(e, ranges)).simplify(e)
 
 
 def coefficients(e: Index) -> tuple[dict[Index, int], int] | None:
@@ -77,7 +77,12 @@ def coefficients(e: Index) -> tuple[dict[Index, int], int] | None:
 
 def range_of(e: Index, ranges: Ranges) -> Range:
     """Return inclusive bounds of `e` wherever every variable lies within `ranges`; None where there is none."""
-    return Algebra.of(ranges).range_of(e)
+    return Algebra.of(_of_its_variables(e, ranges)).range_of(e)
+
+
+def _of_its_variables(e: Index, ranges: Ranges) -> Ranges:
+    """Return the ranges of what `e` mentions: a long function has many more variables than each of its indices."""
+    return {name: ranges[name] for name in free_vars(e) if name in ranges}
 
 
 @dataclass(slots=True)

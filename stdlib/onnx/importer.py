@@ -34,7 +34,7 @@ from stdlib.onnx.table.strings import moves_text, takes_text
 from stdlib.onnx.tensors import TEXT
 from tensorlang.check.foreign import nearest
 from tensorlang.diagnostics import CompileError, Diagnostic, error
-from tensorlang.graph.data_dependent import HostCall, Known, ModelPart, TypeOfInput
+from tensorlang.graph.data_dependent import DataDependent, HostCall, Known, ModelPart, TypeOfInput
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Value, View
 from tensorlang.graph.shape_arithmetic import int_or_size
@@ -56,9 +56,13 @@ def imported(
 ) -> Graph:
     """Return the graph of a model, with the shapes and elements of inputs that are given, the operators of other domains, and what is
     known of values in between (`Importer.load`). Raises CompileError."""
-    custom = CustomNodes(operators or Custom())
-    model = read(source, custom)
-    return to_graph(with_constants(model, constants), shapes, custom, known)
+    custom, kept = CustomNodes(operators or Custom()), None if known is None else known.read
+    model = kept if isinstance(kept, Model) else read(source, custom)
+    try:
+        return to_graph(with_constants(model, constants), shapes, custom, known)
+    except DataDependent as problem:
+        problem.read = model
+        raise
 
 
 def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:

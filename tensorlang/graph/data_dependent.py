@@ -34,12 +34,15 @@ class Known:
     """Whether nothing more will be computed first, so that the graph itself has to decide what data decide."""
     stages: int = 0
     """How many times something was computed first, each of what came before."""
+    read: object = field(default=None, repr=False)
+    """What the importer made of the file when it was last called, and need not make again; it alone knows what that is."""
 
-    def with_computed(self, elements: Mapping[str, Array], carried: Mapping[str, Value]) -> Known:
-        """Return what is known once another stage has computed the `elements` of some values, and others that are `carried` over, too."""
+    def with_computed(self, elements: Mapping[str, Array], carried: Mapping[str, Value], read: object = None) -> Known:
+        """Return what is known once another stage has computed the `elements` of some values, and others that are `carried` over, too;
+        `read` is what the importer keeps."""
         found = {**self.elements, **elements}
         left = {n: v for n, v in {**self.carried, **carried}.items() if n not in found}
-        return replace(self, elements=found, carried=left, stages=self.stages + 1)
+        return replace(self, elements=found, carried=left, stages=self.stages + 1, read=read)
 
     def digest(self) -> bytes:
         """Return a digest of all there is to say about it."""
@@ -132,7 +135,8 @@ class HostCall:
 
 class DataDependent(CompileError):
     """Shapes depend on the elements of `wanted`. Those that are no inputs are outputs of `stage`, as are the values that are to be
-    `carried` over, and what `calls` read; `inputs` are those of the model so far."""
+    `carried` over, and what `calls` read; `inputs` are those of the model so far. `read`: what the importer is to be told as `Known.read`
+    when it is called again."""
 
     def __init__(
         self,
@@ -145,6 +149,7 @@ class DataDependent(CompileError):
     ) -> None:
         super().__init__(*diagnostics)
         self.wanted, self.inputs, self.stage, self.carried, self.calls = wanted, inputs, stage, carried, calls
+        self.read: object = None
 
     def carried_values(self) -> dict[str, Value]:
         """Return the values that are to be carried over by their names."""

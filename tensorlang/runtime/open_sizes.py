@@ -448,12 +448,12 @@ class Rest:
             split[value] = _with_symbols(value, array, symbols, names, numbers)
         made = {name: _of_any_extents(value, symbols, names, numbers) for name, value in hosted.items()}
         known, carried = self._given.known, self._problem.carried_values()
-        open_ = known.with_computed(split, {**carried, **made})
+        open_ = known.with_computed(split, {**carried, **made}, self._problem.read)
         key, computed = Known(split, made).digest(), self._problem.stage is not None or bool(known.carried)
         with self._lock:
             opened = self._made.used(key, lambda: OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened, computed))
             found = opened.runs({**sizes, **numbers})
-        exact = Given(self._given.shapes, known.with_computed(elements, {**carried, **hosted}))
+        exact = Given(self._given.shapes, known.with_computed(elements, {**carried, **hosted}, self._problem.read))
         return found if found is not None else self._compiling.compiled(exact.at(sizes))
 
 

@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import tensorlang as tl
+from stdlib.onnx import importer
 from tensorlang.diagnostics import RunError
 
 I = TensorProto.INT64
@@ -49,6 +50,20 @@ def test_a_model_is_compiled_for_the_elements_of_small_inputs(dims: tuple[int | 
     made = tl.compile(reshaped(*dims), threads=1)
     for shape in ((4, 3), (2, 6), (4, 3), (-1, 1)):
         np.testing.assert_array_equal(made(x, np.asarray(shape)), x.reshape(shape))
+
+
+def test_the_stages_of_a_model_read_its_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, sources = importer.read, list[object]()
+
+    def noted(source: Any, elsewhere: Any) -> Any:
+        sources.append(source)
+        return read(source, elsewhere)
+
+    made = tl.compile(cut(), threads=1, sizes="static")
+    monkeypatch.setattr(importer, "read", noted)
+    for count in (1, 3):
+        assert made(np.full((3, 4), count, np.float32)).shape == (3, count)
+    assert not sources
 
 
 def test_what_decides_a_shape_may_be_computed() -> None:

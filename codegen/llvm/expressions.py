@@ -192,8 +192,8 @@ def _limited_float(b: Builder, x: Value, wide: Cast, limits: Sequence[tuple[Bina
 
     is_least = within(integer_range(wide.dtype)[0]) == within(0)
     whole = convert.float_to_int(b, x, wide.dtype, scope.ranges.floats(wide.value), nan_as_least=is_least)
-    for op, limit in asked:
-        whole = arithmetic.binary(b, op, whole, literal(limit, whole.dtype))
+    for op, n in asked:
+        whole = arithmetic.binary(b, op, whole, literal(n, whole.dtype))
     return whole
 
 

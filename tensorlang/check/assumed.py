@@ -15,11 +15,12 @@ from tensorlang.tensor import nodes as ir
 
 
 def under(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> Scope:
-    """Return the scope where `cond` holds (or does not), knowing what it says of integer values."""
+    """Return the scope where `cond` holds (or does not), knowing what it says of integer values. Of floats, which lie between integers and
+    may be NaN, nothing is known: 0.5 is greater than 0 and becomes 0."""
     facts = dict(scope.refined)
     for op, a, b in _facts(ctx, scope, cond, holds):
         for op_, x, y in ((op, a, b), (_FLIPPED[op], b, a)):
-            if isinstance(x, Val) and isinstance(y, Num | Idx):
+            if isinstance(x, Val) and isinstance(y, Num | Idx) and (x.dtype is None or x.dtype.is_integer):
                 for same in _spellings(x):
                     facts[same] = _narrowed(op_, *facts.get(same, (None, None)), arith.interval(y)[0], scope.ranges)
     return replace(scope, refined=facts)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from guarded import agrees
 
+import tensorlang as tl
+
 Array = np.ndarray[Any, Any]
 WILD = 10**7
 
@@ -100,6 +102,14 @@ def test_a_condition_of_any_type_keeps_a_read_inside(good: str) -> None:
     text = f"op bag(x: f32[R], ids: i64[Q], good: {good}[Q]) -> (y: f32[Q]) {{\n y[q] = if {cond} then x[ids[q]] else 0\n}}"
     dtype = {"f32": np.float32, "bool": np.bool_, "u64": np.uint64}[good]
     agrees(text, numbers(3), ANY, ids(1, 0, 1, 0, 1, 0, 0).astype(dtype))
+
+
+def test_a_condition_on_a_float_says_nothing_of_the_integer_that_it_becomes() -> None:
+    read = "if at[q] > 0 and at[q] <= 3 then x[i64(at[q]) - 1] else 0"
+    text = f"op pick(x: f32[3], at: f32[Q]) -> (y: f32[Q]) {{\n y[q] = {read}\n}}"
+    agrees(text, numbers(3), np.array([1, 2.5, np.nan, 3, 3.25, -0.5, np.inf], np.float32))
+    with pytest.raises(tl.RunError, match="lies outside"):
+        tl.parse(text)["pick"](numbers(3), np.array([1, 0.5], np.float32))
 
 
 START = "op f(x: f32[M], w: f32[N]) -> (y: f32[M]) { y[i] = if i >= 1 then sum(k, from x[i - 1]) w[k] else 0 }"

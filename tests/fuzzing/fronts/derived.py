@@ -13,7 +13,7 @@ from random import Random
 
 import numpy as np
 from guarded import Walled
-from schedule_trial import first_difference, native
+from schedule_trial import first_difference, keeps_signed_zeros, native
 from strategies_schedule import Arrays, random_schedule, small_arrays
 
 from codegen.dtypes import DTYPES
@@ -103,7 +103,7 @@ class Derived:
             Walled.count = case.seed + k
             found, damage = native(program, lowered, sizes, inputs, threads=asked.machine.threads, placed=Walled)
             runs += 1
-            problem_ = damage or first_difference(found, _finite(expected, found))
+            problem_ = damage or first_difference(found, _finite(expected, found), signed_zeros=keeps_signed_zeros(scheduled.schedule))
             if problem_:
                 return Outcome("wrong", problem_.split(":")[0], f"{problem_}\n{asked}\n{text}", runs)
         return Outcome("ok" if runs else "refused", refused, native=runs)

@@ -203,7 +203,7 @@ def strided_scatter(x: Tensor, source: Tensor, size: list[int], stride: list[int
     return x.reshape(-1).index_put((at.reshape(-1),), source.reshape(-1)).reshape(x.shape)
 
 
-def first_places_of_others_than_zero(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
+def first_places_not_zero(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
     """The places of the first `size` elements that are not 0, a row for each; `fill_value` where there are fewer."""
     if not x.dim() or not x.numel():
         return NotImplemented
@@ -369,7 +369,7 @@ _OURS: dict[Any, Decomposition] = {
     aten.masked_scatter.default: masked_scatter,
     aten.diagonal_scatter.default: diagonal_scatter,
     aten.as_strided_scatter.default: strided_scatter,
-    aten.nonzero_static.default: first_places_of_others_than_zero,
+    aten.nonzero_static.default: first_places_not_zero,
     aten.put.default: put,
     aten.index_reduce.default: index_reduce,
     aten._cdist_forward.default: distances,

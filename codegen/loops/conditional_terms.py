@@ -10,36 +10,28 @@ additions. Of sums in registers, of terms that read no memory, where no lanes ru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from codegen.dtypes import DType
-from codegen.loops.nodes import Binary, Const, Expr, For, Function, If, Load, Select, Stmt, Store, ValueIndex
+from codegen.loops.nodes import Binary, Const, Expr, Function, If, Load, Select, Stmt, Store, ValueIndex
+from codegen.loops.replace_loops import replace_conditions
 from codegen.loops.verify import Env
 from codegen.loops.walk import loads, walk
 
 
 def with_conditional_terms(function: Function) -> Function:
     """Return `function` with sums of whole numbers to which terms are added, or nothing, without branches."""
-    return replace(function, body=_block(function.body, Env.of(function)))
 
-
-def _block(block: tuple[Stmt, ...], env: Env) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for s in block:
+    def replaced(s: If, env: Env) -> Sequence[Stmt]:
         match s:
-            case For(kind="vector"):
-                out.append(s)
-            case For():
-                out.append(replace(s, body=_block(s.body, env.with_loop(s))))
             case If(cond, (Store() as added,), ()) if (term := _term(added, env)) is not None:
                 value, dtype = term
-                out.append(replace(added, value=Binary("+", Load(added.buffer, added.index), Select(cond, value, Const(0, dtype)))))
-            case If():
-                out.append(replace(s, then=_block(s.then, env), orelse=_block(s.orelse, env)))
+                return (replace(added, value=Binary("+", Load(added.buffer, added.index), Select(cond, value, Const(0, dtype)))),)
             case _:
-                out.append(s)
-        env = env.after(s)
-    return tuple(out)
+                return ()
+
+    return replace_conditions(function, replaced)
 
 
 def _term(s: Store, env: Env) -> tuple[Expr, DType] | None:

@@ -119,23 +119,11 @@ class Builder:
         self._computed: dict[str, Array] = {}
 
     def fresh(self, stem: str) -> str:
-        name, number = stem, self._numbers.get(stem, 0)
-        while name in self.taken:
-            number += 1
-            name = f"{stem}.{number}"
-        self._numbers[stem] = number
-        self.taken.add(name)
-        return name
+        return _unused(stem, "{}.{}", 0, self._numbers, self.taken)
 
     def label(self, stem: str) -> str:
         """Return a name for another graph node made of the model's node `stem`."""
-        name, number = stem, self._label_numbers.get(stem, 1)
-        while name in self.labels:
-            number += 1
-            name = f"{stem} ({number})"
-        self._label_numbers[stem] = number
-        self.labels.add(name)
-        return name
+        return _unused(stem, "{} ({})", 1, self._label_numbers, self.labels)
 
     def bound(self, start: int) -> None:
         """Note which values that the nodes from number `start` on make depend on constants alone, or on small inputs: they have the names
@@ -260,6 +248,18 @@ class Builder:
             return self.constant(name, array.astype(dtype.numpy, copy=False))
         self.sizes[name] = array
         return self.value(name, dtype, array.shape)
+
+
+def _unused(stem: str, form: str, first: int, numbers: dict[str, int], taken: set[str]) -> str:
+    """Return a name that is not taken, `stem` or `form` of it and a number beyond `first`, which is taken from now on. `numbers`: the last
+    of each stem."""
+    name, number = stem, numbers.get(stem, first)
+    while name in taken:
+        number += 1
+        name = form.format(stem, number)
+    numbers[stem] = number
+    taken.add(name)
+    return name
 
 
 def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:

@@ -262,12 +262,11 @@ def _with_known_sizes(kernel: _Kernel) -> list[Planned]:
     is_row = {name: Var(kernel.named[name]) in rows for name in kernel.at if kernel.named[name] in bounds}
     is_large = _nodes(kernel.base) > MOST_NODES
     numbers = [(n, name) for name in is_row for n in KNOWN if (not is_large if is_row[name] else n == 1)]
+    dear = {(n, name): dearness for n, name in numbers if (dearness := _dearness(kernel, name, n)) >= DEAR}
     made, found, most = 0, list[Planned](), max(MOST_LOOKED_AT, _nodes(kernel.base) // 4)
-    for n, name in sorted(numbers, key=lambda pair: (pair[0], -_dearness(kernel, pair[1], pair[0]))):
+    for n, name in sorted(dear, key=lambda pair: (pair[0], -dear[pair])):
         if made > most:
             break
-        if _dearness(kernel, name, n) < DEAR:
-            continue
         try:
             scheduled = kernel.scheduled_at({name: n}, {name: n})
             planned = Planned(scheduled, kernel.loops(scheduled), {name: n})

@@ -13,7 +13,7 @@ from pathlib import Path
 from codegen.elf.objects import archive
 from codegen.elf.shared import shared_library
 from codegen.gpu.names import Identifiers
-from codegen.llvm.c_interface import FIRST_OWN, Argument, Code, Interface, error_texts
+from codegen.llvm.c_interface.description import FIRST_OWN, Argument, Code, Interface, error_texts
 from codegen.llvm.target import Needs
 from tensorlang.backends.cpu.library_signature import shape_of, sizes, tensors
 from tensorlang.backends.cpu.native_library import Compiled, Library, Proof

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.llvm.c_interface import Argument, Interface, Size
+from codegen.llvm.c_interface.description import Argument, Interface, Size
 from codegen.loops.nodes import Int, Var
 from codegen.loops.printer import show_index
 from tensorlang.saved import package

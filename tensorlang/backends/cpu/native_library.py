@@ -17,16 +17,9 @@ from typing import Any
 import numpy as np
 
 from codegen.elf.objects import Object, data_object, merged, parse
-from codegen.llvm.c_interface import (
-    CHECKSUM_STEP,
-    HEAD_BYTES,
-    Argument,
-    Condition,
-    Interface,
-    Level,
-    Size,
-    interface_ir,
-)
+from codegen.llvm.c_interface.description import Argument, Condition, Interface, Level, Size
+from codegen.llvm.c_interface.functions import interface_ir
+from codegen.llvm.c_interface.weights import CHECKSUM_STEP, HEAD_BYTES
 from codegen.llvm.context_pool_ir import context_pool_ir
 from codegen.llvm.jit import compile_object
 from codegen.llvm.program import Program as Entry

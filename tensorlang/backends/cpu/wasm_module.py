@@ -1,7 +1,7 @@
 """A model or an operator as modules of WebAssembly, one for each level of instructions, with what JavaScript needs to call them.
 
 NAME-wasm32.wasm      the code: `run(table)`, where `table` is the address of 64-bit words, one for each base or number, and where sizes are
-                      open, `sizes(sizes, extents)`, which looks at them (`codegen.llvm.c_interface.sizes_ir`)
+                      open, `sizes(sizes, extents)`, which looks at them (`codegen.llvm.c_interface.sizes.sizes_ir`)
 NAME-wasm32.weights   the weights, copied into the module's memory; levels that read the same share the file
 NAME.js               loads the first level that an engine has, places the arrays, and turns results that refuse into errors
 """
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files as files_of
 from typing import Any
 
-from codegen.llvm.c_interface import Argument, size_texts, sizes_ir
+from codegen.llvm.c_interface.description import Argument
+from codegen.llvm.c_interface.sizes import size_texts, sizes_ir
 from codegen.llvm.jit import compile_object
 from codegen.llvm.program import code_bits, emit_program
 from codegen.llvm.wasm import linked

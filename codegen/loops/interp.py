@@ -213,7 +213,7 @@ class _Machine:
             case Let(name, value):
                 return self._let(name, self._evaluation(value))
             case If(cond, then, orelse):
-                return self._choice(self._evaluation(cond), self.block(then), self.block(orelse))
+                return self._choice(self._evaluation(cond), {True: then, False: orelse})
             case Alloc():
                 return self._alloc(s)
             case Prefetch() | Barrier():
@@ -259,9 +259,18 @@ class _Machine:
 
         return execution
 
-    def _choice(self, condition: _Evaluation, then: _Execution, orelse: _Execution) -> _Execution:
-        chosen = self._domain.chosen
-        return lambda scope: then(scope) if chosen(condition(scope)) else orelse(scope)
+    def _choice(self, condition: _Evaluation, sides: Mapping[bool, tuple[Stmt, ...]]) -> _Execution:
+        """Return what executes one of two sides. A side becomes functions when it is first taken: most cases of sizes never are."""
+        chosen, made = self._domain.chosen, dict[bool, _Execution]()
+
+        def execution(scope: _Scope) -> None:
+            side = chosen(condition(scope))
+            taken = made.get(side)
+            if taken is None:
+                taken = made[side] = self.block(sides[side])
+            taken(scope)
+
+        return execution
 
     def _alloc(self, s: Alloc) -> _Execution:
         buffer, extents, begin = s.buffer, [self._indexing(e) for e in s.buffer.shape], s.buffer.note(Begins)
@@ -292,12 +301,14 @@ class _Machine:
 
     def loop(self, loop: For) -> _Execution:
         lower, upper, var = self._indexing(loop.lo), self._indexing(loop.hi), loop.var
-        steps, entered = [self.stmt(s) for s in loop.body], _entered(loop.body)
+        steps, entered = list[_Execution](), _entered(loop.body)
 
         def execution(scope: _Scope) -> None:
             lo, hi = lower(scope), upper(scope)
             if loop.extent is not None and hi - lo > loop.extent:
                 fail(f"loop `{var}` runs {hi - lo} times, more often than its extent {loop.extent}")
+            if not steps and lo < hi:
+                steps.extend([self.stmt(s) for s in loop.body])
             team = _Team(var)
             if loop.kind == "parallel":
                 self._teams.append(team)
@@ -416,7 +427,8 @@ class _Machine:
         domain = self._domain
         match e:
             case Const(value, dtype):
-                return lambda scope: domain.literal(value, dtype)
+                literal = domain.literal(value, dtype)
+                return lambda scope: literal
             case Load():
                 return self._made_load(e)
             case IndexValue(index_value):

@@ -33,6 +33,11 @@ TESTS = (
 """The tests whose outcome may depend on the width of vectors, the number of registers or the instructions there are, and that are quick,
 but for those that run the code of every level, or of one for each width of vectors, on any machine.
 The whole suite passes at every level: `TENSORLANG_LEVEL=x86-64 python3 scripts/test.py`."""
+LEFT_OUT = tuple(
+    f"--deselect=tests/lower/test_differential.py::test_one_kernel_for_all_sizes[{name}]"
+    for name in ("conv2d", "conv_transpose", "max_pool", "resize_linear")
+)
+"""Windows over images of any size, which took two thirds of that test; `conv` is one, and stays."""
 UNVALIDATED = "0"
 """How many operations kernels may take to be validated on terms: what these tests compile they compare with the interpreter themselves."""
 
@@ -55,7 +60,9 @@ def status_at(level: str, processors: int) -> int:
     processes = str(processors if processors > 1 else 0)  # a single one needs nobody who hands out tests
     with tempfile.TemporaryFile("w+") as output:
         status = run(
-            *PYTEST, "-n", processes, *TESTS, variables={"TENSORLANG_LEVEL": level, "TENSORLANG_VALIDATE": UNVALIDATED}, output=output
+            *(*PYTEST, "-n", processes, *TESTS, *LEFT_OUT),
+            variables={"TENSORLANG_LEVEL": level, "TENSORLANG_VALIDATE": UNVALIDATED},
+            output=output,
         )
         output.seek(0)
         print(f"---- as a machine of level {level}\n{output.read()}", flush=True)

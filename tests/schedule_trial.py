@@ -14,7 +14,7 @@ from strategies_schedule import Arrays, Case, small_arrays
 from codegen.dtypes import DType, bool_, compute_dtype
 from codegen.errors import InternalError as LoopError
 from codegen.llvm.emit import emit
-from codegen.llvm.jit import compile_object, load
+from codegen.llvm.jit import Library, compile_object, load
 from codegen.llvm.pool import pool_imports, set_threads
 from codegen.llvm.target import host
 from codegen.llvm.workspace import workspace_bytes
@@ -25,6 +25,7 @@ from codegen.loops.printer import show as show_loops
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.backends.cpu.driver import loops_of
+from tensorlang.bounded_cache import by_identity
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import Lowered
 from tensorlang.replay import replay
@@ -236,8 +237,7 @@ def native(
 ) -> tuple[Arrays, str]:
     """Return the results of the compiled function, and what it damaged around its buffers and workspace, if anything."""
     place = placed or _Guarded
-    function = replace(lowered.function, name="kernel")
-    library = load([compile_object(emit(function, host()), host())], pool_imports())
+    function, library = _loaded(lowered)
     threads = set_threads(threads)
     aligned = dict(zip(lowered.params, (b.align for b in function.params), strict=True))
     blocks = {name: place(np.ascontiguousarray(a), aligned[name]) for name, a in buffers(program, lowered, sizes, inputs, layouts).items()}
@@ -253,6 +253,13 @@ def native(
     changed = [name for name in inputs if blocks[name].inside.tobytes() != given[name].tobytes()]
     text = f"wrote outside {', '.join(damaged)}" if damaged else f"changed the input {', '.join(changed)}" if changed else ""
     return {name: plain(program, name, blocks[name].inside, sizes, layouts) for name in program.results}, text
+
+
+@by_identity(1)
+def _loaded(lowered: Lowered) -> tuple[Function, Library]:
+    """Return a function and its code, which is compiled once where it runs at several sizes."""
+    function = replace(lowered.function, name="kernel")
+    return function, load([compile_object(emit(function, host()), host())], pool_imports())
 
 
 class _Guarded:

@@ -68,14 +68,13 @@ def test_the_processor_gets_one_instruction_for_each_line() -> None:
     assert text.count("prefetcht0") == 2
 
 
-@pytest.mark.parametrize("n", [1, 7, 35])
 @pytest.mark.parametrize("distance", [1, 1000000])
-def test_asking_for_what_lies_outside_changes_nothing(n: int, distance: int) -> None:
+def test_asking_for_what_lies_outside_changes_nothing(distance: int) -> None:
     found, plan = scheduled(f"{PACKED}\n    parallel jo\n    prefetch b at y.k by {distance}\n    prefetch a at io by {distance}")
-    rng = np.random.default_rng(n)
-    arrays = {"a": small(rng, (n, n + 1), np.float32), "b": small(rng, (n + 1, n), np.float32)}
-    sizes = {"M": n, "K": n + 1, "N": n}
-    assert differs(found.program, loops_of(plan, "kernel"), sizes, arrays, natively=True, close=0.0) == ""
+    lowered, rng = loops_of(plan, "kernel"), np.random.default_rng(1)
+    for m, k, n in ((1, 2, 1), (7, 8, 7), (5, 9, 35)):
+        arrays = {"a": small(rng, (m, k), np.float32), "b": small(rng, (k, n), np.float32)}
+        assert differs(found.program, lowered, {"M": m, "K": k, "N": n}, arrays, natively=True, close=0.0) == ""
 
 
 def test_lanes_and_unknown_tensors_are_refused() -> None:

@@ -43,6 +43,20 @@ def test_a_recurrence_that_reads_another_runs_in_its_loops_and_neither_is_kept()
     assert {b.space for b in buffers} <= {"stack", "registers"}
 
 
+def test_the_way_back_runs_by_itself_and_no_recurrence_ahead_of_one_whose_steps_are_kept_for_it() -> None:
+    body = """
+    p[0, i] = u[0, i]
+    q[0, i] = x[i]
+    p[t, i] = u[t, i] / (4 - u[t, i] * p[t - 1, i])               for t in 1..T, i in 0..N
+    q[t, i] = (x[i] - q[t - 1, i]) / (4 - u[t, i] * p[t - 1, i])  for t in 1..T, i in 0..N
+    z[T - 1, i] = q[T - 1, i]
+    z[t, i] = q[t, i] - p[t, i] * z[t + 1, i]                     for t in 0..T-1, i in 0..N"""
+    program = operator("x: f32[N], u: f32[T, N]) -> (z: f32[T, N])", body, {"N": 70, "T": 5})
+    derived = directives(program)
+    assert {"together p, q -> t, i", "reverse z.t"} <= {*derived} and not any(d.startswith("shift") for d in derived)
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 @pytest.mark.parametrize(
     ("step", "outside"), [("3 * s[t, i]", True), ("s[t, i] // 3", False)], ids=["they do not wait", "they wait for themselves"]
 )

@@ -74,6 +74,10 @@ class Steps:
         return of_axes[: self.at] + of_axes[self.at + 1 :] if len(of_axes) > self.count else of_axes
 
 
+_ONLY = Steps(0, 0)
+"""Those of tensors of one axis."""
+
+
 @dataclass(frozen=True, slots=True)
 class JointSteps:
     """Recurrences and what is made of their steps, in the order in which tensors are computed. `outside`: points are outside of steps;
@@ -130,14 +134,16 @@ def _nests(d: Deriver) -> Iterator[JointSteps]:
 
 
 def _grown(d: Deriver, every: Sequence[Sequence[Definition]], steps: Steps) -> list[Definition]:
-    """Return the first of some components with those that are made of its steps, and those with steps that these need beside them."""
+    """Return the first of some components with those that are made of its steps, and those with steps that these need beside them: of
+    recurrences those that go the same way."""
     members, beside = list(every[0]), list[Sequence[Definition]]()
     for later in every[1:]:
         if any(_reads(m, members) for m in later):
-            needed = [m for other in _needed(later, beside) for m in other]
-            joined = [*members, *needed, *later]
-            if all(_fits(d, m, joined, steps) for m in later) and _is_free_between(every, joined):
-                members, beside = joined, [other for other in beside if not any(other[0] is m for m in needed)]
+            parts = [*_needed(later, beside), later]
+            needed, joined = parts[:-1], [*members, *(m for part in parts for m in part)]
+            along = all(_direction(part, steps) in (0, _direction(every[0], steps)) for part in parts)
+            if along and all(_fits(d, m, joined, steps) for m in later) and _is_free_between(every, joined):
+                members, beside = joined, [other for other in beside if not any(other is part for part in needed)]
         elif _steps_fit(d, later, later, steps):
             beside.append(later)
     for other in () if steps.count else beside:  # What does not need the others waits while they do not.
@@ -204,8 +210,8 @@ def _fits_alone(d: Deriver, m: Definition, members: Sequence[Definition]) -> boo
     before or after its own, and where it reads itself goes the way of the first, in steps too short for lanes."""
     if _has_sums(m) or not _keeps_pace(m, {x.tensors[0].name for x in members}):
         return False
-    own, first = _own_steps(m), members[0]
-    serial = not own or (min(map(abs, own)) < d.lanes_of(m) and _direction(m) == _direction(first))
+    own, first = _own_steps([m], _ONLY), members[0]
+    serial = not own or (min(map(abs, own)) < d.lanes_of(m) and _direction([m], _ONLY) == _direction([first], _ONLY))
     return serial and affine.same(m.tensors[0].shape[0], first.tensors[0].shape[0])
 
 
@@ -215,16 +221,18 @@ def _keeps_pace(m: Definition, members: Collection[str]) -> bool:
     return all(not isinstance(s, Dynamic) and affine.constant(affine.sub(s, m.axes[0])) is not None for s in slots)
 
 
-def _own_steps(m: Definition) -> list[int]:
-    """Return how many steps before its own each element is that a tensor of one axis reads of itself, as far as that is a number."""
-    slots = (r.index[0] for p in m.pieces for r in reads(p.value) if r.tensor == m.tensors[0].name)
-    found = (affine.constant(affine.sub(m.axes[0], s)) for s in slots if not isinstance(s, Dynamic))
-    return [n for n in found if n]
+def _own_steps(group: Sequence[Definition], steps: Steps) -> list[int]:
+    """Return how many steps before its own each element is that tensors of a component read of it, as far as that is a number."""
+    own = {t.name for m in group for t in m.tensors}
+    found = ((m, r) for m in group if len(m.axes) > steps.at for p in m.pieces for r in reads(p.value) if r.tensor in own)
+    places = [(m.axes[steps.at], r.index[steps.at]) for m, r in found if len(r.index) > steps.at]
+    steps_before = (affine.constant(affine.sub(AffineName(axis), slot)) for axis, slot in places if not isinstance(slot, Dynamic))
+    return [n for n in steps_before if n]
 
 
-def _direction(m: Definition) -> int:
-    """Return 1 for a tensor of one axis that reads itself at earlier steps, -1 at later ones, 0 where it does not."""
-    return next((1 if n > 0 else -1 for n in _own_steps(m)), 0)
+def _direction(group: Sequence[Definition], steps: Steps) -> int:
+    """Return 1 for a component that reads itself at earlier steps, -1 at later ones, 0 where it does not."""
+    return next((1 if n > 0 else -1 for n in _own_steps(group, steps)), 0)
 
 
 def _has_sums(m: Definition) -> bool:
@@ -413,21 +421,22 @@ def _add_points(d: Deriver, nest: JointSteps, first: Definition, step: str) -> N
 
 
 def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:
-    """Return how many steps each tensor with steps runs behind, so that it reads the latest that are there; None where there is no such
-    number, or only one of most steps, or an order is illegal."""
-    heads = [group[0] for group in _components(d, nest.stepped())]
+    """Return how many steps each tensor with steps runs behind, so that it reads the latest that are there, and is not ahead of those that
+    are kept; None where there is no such number, or only one of most steps, or an order is illegal."""
+    groups = list(_components(d, nest.stepped()))
+    heads, kept = [group[0] for group in groups], [not _is_with_local(d, nest, group) for group in groups]
     zero = {m.tensors[0].name: 0 for m in heads}
     before = d.schedule
     first, step = _add_shared(d, nest, zero)
     placed = apply(d.program, d.since, d.layouts)
-    parts = {m.tensors[0].name: k for k, group in enumerate(_components(d, nest.stepped())) for m in group}
+    parts = {m.tensors[0].name: k for k, group in enumerate(groups) for m in group}
     own = {s.name: parts[n] for s in placed.stages.statements.values() if (n := s.definition.tensors[0].name) in parts}
     distances = distances_of(placed.placed, own)
     d.schedule = before
     least = distances.least_between(step)
     found = [0] * len(heads)
     for target in range(len(heads)):
-        behind = [n if n is None else found[p] - n for (p, q), n in least.items() if q == target and p < target]
+        behind = [n if n is None else found[p] - (min(n, 0) if kept[p] else n) for (p, q), n in least.items() if q == target and p < target]
         if any(n is None for n in behind):
             return None
         found[target] = max((n for n in behind if n is not None), default=0)
@@ -442,6 +451,11 @@ def _offsets(d: Deriver, nest: JointSteps) -> dict[str, int] | None:
     points = [full(first.tensors[0].name, a) for a in nest.points(first)]
     order = [*points, step] if nest.outside else [step, *points]
     return offsets if distances.is_legal(order) and {*points} <= {*distances.free(order)} else None
+
+
+def _is_with_local(d: Deriver, nest: JointSteps, group: Sequence[Definition]) -> bool:
+    """Tell whether few steps of some of a component are kept."""
+    return any(is_local(d, m) and not _are_kept(d, nest.members, [m], nest.steps) for m in group)
 
 
 def _add_shared(d: Deriver, nest: JointSteps, offsets: Mapping[str, int]) -> tuple[Definition, str]:

@@ -17,7 +17,7 @@ from polyhedral.expr import Expr, Name
 from tensorlang.schedule.shape import is_product
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Slot
 from tensorlang.tensor.scop import in_order
-from tensorlang.tensor.walk import components, definers, definition_reads, index_names, reads, reduces
+from tensorlang.tensor.walk import components, definers, definition_reads, index_names, is_recurrence, reads, reduces
 
 
 def accumulations(program: Program, group: Sequence[Definition]) -> tuple[Definition, ...]:
@@ -46,14 +46,15 @@ class Follower:
 
 def followers(program: Program, group: Sequence[Definition], steps: Mapping[str, int]) -> tuple[Follower, ...]:
     """Return what can run in the loop over steps of a recurrence, in the order in which it is computed: what needs nothing of it that is
-    made of all steps. `steps`: the position of the axis of steps, by the tensors of `group`."""
+    made of all steps, recurrences that go the same way among it. `steps`: the position of the axis of steps, by the tensors of `group`."""
     own = {t.name for d in group for t in d.tensors}
     known, found, made = dict(steps), list[Follower](), _made_of(program, own)
     for x in (x for part in components(program) for x in part if not any(x is m for m in group)):
         if not made & definition_reads(x):
             continue
-        follower = _follower(program, x, known) if made & definition_reads(x) <= known.keys() else None
-        if follower is None:
+        read = made & definition_reads(x) - {t.name for t in x.tensors}
+        follower = _follower(program, x, known) if read and read <= known.keys() else None
+        if follower is None or not _goes_along(follower, group, steps):
             continue
         found.append(follower)
         if follower.step in x.axes and not follower.offset:
@@ -75,20 +76,39 @@ def _follower(program: Program, definition: Definition, known: Mapping[str, int]
     read an element again are, or would write elements far apart in each."""
     sums = [r for p in definition.pieces for r in reduces(p.value)]
     found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in known]
-    alone = len(definition.tensors) == 1 and definition.tensors[0].name not in definition_reads(definition)
+    alone = len(definition.tensors) == len(next(g for g in components(program) if any(x is definition for x in g))) == 1
     again = any(a not in index_names(r) for r in found for a in definition.axes)
-    if not alone or (again and is_product(definition)) or len(next(g for g in components(program) if any(x is definition for x in g))) > 1:
+    if not alone or (again and is_product(definition)):
         return None
     places = [_place(r.index[known[r.tensor]]) for r in found]
     names = {place[0] for place in places if place is not None}
     if None in places or len(names) != 1:
         return None
     (step,) = names
-    follower = Follower(definition, step, max(place[1] for place in places if place is not None))
+    offset = max(place[1] for place in places if place is not None)
+    follower = Follower(definition, step, max(0, offset) if is_recurrence([definition]) else offset)
     if step in definition.axes:
         return follower if len(definition.axes) == 1 or definition.axes[-1] != step else None
     summed = len(sums) == 1 and len(definition.pieces) == 1 and not in_order(sums[0].reducer, program.mode)
     return follower if summed and step in {b.name for b in sums[0].binders} else None
+
+
+def _goes_along(follower: Follower, group: Sequence[Definition], steps: Mapping[str, int]) -> bool:
+    """Tell whether a definition reads itself, if it does, at other steps alone that lie where a recurrence reads those of its own."""
+    definition = follower.definition
+    if not is_recurrence([definition]):
+        return True
+    if follower.step not in definition.axes:
+        return False
+    own = _distances([definition], {definition.tensors[0].name: definition.axes.index(follower.step)})
+    return None not in own and len({n is not None and n > 0 for n in (own | _distances(group, steps)) - {0}}) == 1 and 0 not in own
+
+
+def _distances(group: Sequence[Definition], steps: Mapping[str, int]) -> set[int | None]:
+    """Return how many steps before its own each element is that tensors of a component read of it; None where that is no number."""
+    found = ((m, r) for m in group for p in m.pieces for r in reads(p.value) if r.tensor in steps)
+    slots = ((m.axes[steps[m.tensors[0].name]], r.index[steps[r.tensor]]) for m, r in found)
+    return {None if isinstance(slot, Dynamic) else affine.constant(affine.sub(Name(axis), slot)) for axis, slot in slots}
 
 
 def _place(slot: Slot) -> tuple[str, int] | None:

@@ -36,6 +36,15 @@ CASES = {
     "the difference of a step and the one before": ("y: i32[T]", "y[t] = sum(i) abs(u[t + 1, i] - u[t, i]) for t in 0..T"),
     "two sums of each step": ("y: i32[T], z: i32[T]", "y[t] = sum(i) u[t, i] for t in 0..T\n z[t] = sum(i) u[t, i] * a[i] for t in 0..T"),
     "one place": ("y: i32[T]", "y[t] = u[t + 1, 5] for t in 0..T"),
+    "a recurrence that goes the same way": (
+        "z: i32[N]",
+        "c[0, i] = a[i]\n c[t + 1, i] = c[t, i - 1 | 0] + u[t, i] for t in 0..T, i in 0..N\n z[i] = c[T, i]",
+    ),
+    "a recurrence, and a sum of its steps": (
+        "y: i32[T]",
+        "c[0, i] = a[i]\n c[t + 1, i] = c[t, i - 1 | 0] + u[t + 1, i] for t in 0..T, i in 0..N\n"
+        " y[t] = sum(i) c[t + 1, i] * u[t, i] for t in 0..T",
+    ),
     "and the last step": ("z: i32[N], y: i32[T]", "z[i] = u[T, i]\n y[t] = sum(i) u[t, i] for t in 0..T"),
 }
 
@@ -99,6 +108,15 @@ def test_what_needs_all_steps_at_once_or_is_sooner_computed_for_all_runs_after_t
         "y[t] = u[min(i64(g[t]), 3), 0 | clamp] for t in 0..T",
     ):
         assert not any(d.startswith("together") for d in directives(operator("y: i32[T]", f"{WAVES}\n {body}"))), body
+
+
+@pytest.mark.parametrize("read", ["c[t + 1, i | 0]", "c[t, i - 1 | 0]", "c[t // 2, i]"], ids=["back", "in its own step", "elsewhere"])
+def test_a_recurrence_that_does_not_go_from_step_to_step_the_same_way_runs_by_itself(read: str) -> None:
+    start = "" if "| 0" in read else "c[0, i] = a[i]\n"
+    body = f"{WAVES}\n {start} c[t, i] = {read} + u[t, i] for t in {1 if start else 0}..T, i in 0..N\n z[i] = sum(t in 0..T) c[t, i]"
+    program = operator("z: i32[N]", body)
+    assert not any("u, c" in d for d in directives(program) if d.startswith("together"))
+    assert_same(program, proven(program, derive(program, SMALL)), SIZES)
 
 
 def test_steps_that_a_near_cache_holds_are_kept() -> None:

@@ -114,7 +114,7 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
             for head in group.members:
                 _derive_group(d, FusionGroup(head, (head,), len(head.axes)))
         return
-    joined = {id(m) for m in group.members if not d.plain and not recurs(d.program, m) and is_joined(d, m)}
+    joined = {id(m) for m in group.members if not d.plain and is_joined(d, m)}
     if joined:
         for member in (m for m in group.members if id(m) not in joined):
             _one(d, member)

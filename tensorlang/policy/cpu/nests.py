@@ -168,9 +168,11 @@ def is_proven(d: Deriver) -> bool:
 
 
 def _own(d: Deriver, group: Sequence[Definition], found: Sequence[Definition]) -> list[Definition]:
-    """Return those first ones that no later recurrence is read by: what reads several of them runs with the last."""
+    """Return those first ones that no later recurrence is read by, but for those among them: what reads several of them runs with the
+    last."""
     every = components(d.program)
-    later = every[next(k for k, g in enumerate(every) if any(x is group[0] for x in g)) + 1 :]
+    start = next(k for k, g in enumerate(every) if any(x is group[0] for x in g)) + 1
+    later = [g for g in every[start:] if not any(x is g[0] for x in found)]
     return list(takewhile(lambda x: not any(may_follow(d.program, g, x) for g in later), found))
 
 

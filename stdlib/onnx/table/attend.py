@@ -39,11 +39,18 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     if not precision.is_float:
         raise n.unsupported(f"a softmax of {precision}")
     weights = cast(n, n.op("masked_softmax", cast(n, product, precision)), q.dtype)
-    y = n.view(n.op("matmul", weights, n.view(v, (batch, shared, 1, keys, v.shape[3]))), (batch, heads, queries, v.shape[3]))
+    y = n.view(_summed(n, weights, n.view(v, (batch, shared, 1, keys, v.shape[3]))), (batch, heads, queries, v.shape[3]))
     if len(n.arg(0).shape) == 3:
         y = n.view(transposed(n, y, (0, 2, 1, 3)), (batch, queries, heads * v.shape[3]))
     shown = (raw, capped, product, weights)[n.integer("qk_matmul_output_mode", 0, 0, 3)]
     return y, k, v, n.view(shown, (batch, heads, queries, keys)) if n.has_output(3) else None
+
+
+def _summed(n: Site, weights: Value, v: Value) -> Value:
+    """Return the values by their weights, in the type of these: summed in the wider of both types, or in one that holds both."""
+    kinds = {weights.dtype, v.dtype}
+    wide = max(kinds, key=lambda dtype: dtype.bits) if len({dtype.bits for dtype in kinds}) == len(kinds) else DTYPES["f32"]
+    return cast(n, n.op("matmul", cast(n, weights, wide), cast(n, v, wide)), weights.dtype)
 
 
 def scaled_product(n: Site, q: Value, k: Value, scale: float) -> Value:

@@ -95,6 +95,13 @@ def with_two(f: str, first: tuple[str, float], second: tuple[str, float]) -> Rul
     return lambda n: n.op("map_with_two", n.arg(0), f=f, a=n.real(*first), b=n.real(*second))
 
 
+def shrink(n: Site) -> Value:
+    """Integers are compared with what need not be one, in f64; what of a result is none is cut off."""
+    x = n.arg(0)
+    wide = cast(n, x, DTYPES["f64"]) if x.dtype.is_integer else x
+    return cast(n, n.op("map_with_two", wide, f="soft_shrink", a=n.real("bias", 0.0), b=n.real("lambd", 0.5)), x.dtype)
+
+
 def gelu(n: Site) -> Value:
     exact = n.text("approximate", "none", ("none", "tanh")) == "none"
     return n.op("map", n.arg(0), f="gelu" if exact else "gelu_tanh")
@@ -267,7 +274,7 @@ RULES = (
     Entry("Swish", 24, 24, with_alpha("swish", 1.0)),
     Entry("Selu", 6, 22, with_two(*WITH_TWO["Selu"])),
     Entry("HardSigmoid", 6, 22, with_two(*WITH_TWO["HardSigmoid"])),
-    Entry("Shrink", 9, 9, with_two("soft_shrink", ("bias", 0.0), ("lambd", 0.5))),
+    Entry("Shrink", 9, 9, shrink),
     Entry("Clip", 1, 6, clip_attributes),
     Entry("Clip", 11, 13, clip),
     Entry("Where", 9, 16, plain("select")),

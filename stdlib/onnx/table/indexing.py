@@ -80,24 +80,33 @@ _REDUCTIONS = {"none": "", "add": "_add", "mul": "_mul", "max": "_max", "min": "
 def scatter_elements(n: Site) -> Value:
     x, ids, updates = n.args()
     axis = n.axis("axis", 0, len(x.shape))
-    how = _REDUCTIONS[n.text("reduction", "none", tuple(_REDUCTIONS))]
     if ids.shape != updates.shape or len(ids.shape) != len(x.shape):
         raise n.wrong(f"indices of the shape {list(ids.shape)}, updates of {list(updates.shape)}, values of {list(x.shape)}")
     if same(prod(ids.shape), 0):
         return x
-    return n.op(f"scatter_elements{how}", x, _checked(n, ids, x.shape[axis]), updates, axis=axis)
+    return _scattered(n, "scatter_elements", x, _checked(n, ids, x.shape[axis]), updates, axis=axis)
+
+
+def _scattered(n: Site, operator: str, x: Value, ids: Value, updates: Value, **attrs: int) -> Value:
+    """Return `x` with updates combined into it as `reduction` says. A sum of what is true or not is true where one of them is, a product
+    where all are."""
+    how = _REDUCTIONS[n.text("reduction", "none", tuple(_REDUCTIONS))]
+    if x.dtype.kind != "bool" or not how:
+        return n.op(f"{operator}{how}", x, ids, updates, **attrs)
+    least_or_most = {"_add": "_max", "_mul": "_min"}.get(how, how)
+    found = n.op(f"{operator}{least_or_most}", cast(n, x, DTYPES["u8"]), ids, cast(n, updates, DTYPES["u8"]), **attrs)
+    return cast(n, found, x.dtype)
 
 
 def scatter_nd(n: Site) -> Value:
     x, ids, updates = n.args()
-    how = _REDUCTIONS[n.text("reduction", "none", tuple(_REDUCTIONS))]
     depth = ids.shape[-1] if ids.shape else 0
     if not ids.shape or not 1 <= depth <= len(x.shape) or updates.shape != ids.shape[:-1] + x.shape[depth:]:
         raise n.wrong(f"indices of the shape {list(ids.shape)}, updates of {list(updates.shape)}, values of {list(x.shape)}")
     if same(prod(ids.shape), 0):
         return x
     rows = n.view(x, (prod(x.shape[:depth]), *x.shape[depth:]))
-    return n.view(n.op(f"scatter_nd{how}", rows, _rows_of(n, ids, x.shape[:depth]), updates), x.shape)
+    return n.view(_scattered(n, "scatter_nd", rows, _rows_of(n, ids, x.shape[:depth]), updates), x.shape)
 
 
 def _rows_of(n: Site, ids: Value, extents: tuple[int, ...]) -> Value:

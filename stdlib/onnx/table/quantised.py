@@ -49,11 +49,10 @@ def _stored(n: Site, dtype: DType) -> DType:
 
 
 def quantise(n: Site) -> Value:
-    x, scale, zero = n.arg(0), n.arg(1), n.maybe(2)
-    if not x.dtype.is_float or scale.dtype != x.dtype:
-        raise n.unsupported(f"values of {x.dtype} and a scale of {scale.dtype}")
-    number = n.integer("output_dtype", 0)
-    asked = element_type(number, "the result") if number else DTYPES["u8"]
+    """Values are divided in the type of `precision`, else in that of the scale."""
+    x, zero = n.arg(0), n.maybe(2)
+    x, scale = _divisible(n, x, n.arg(1))
+    asked = _asked(n, "output_dtype") or DTYPES["u8"]
     dtype = _stored(n, asked if zero is None else zero.dtype)
     if dtype.is_float:
         return saturating_cast(n, n.op("div", x, _parameter(n, x, scale)), dtype)
@@ -61,8 +60,32 @@ def quantise(n: Site) -> Value:
     return n.op("quantise", x, _parameter(n, x, scale), zero)
 
 
+def _divisible(n: Site, x: Value, scale: Value) -> tuple[Value, Value]:
+    """Return values and their scale in the type that they are divided in: of integers in f64, which has all of 32 bits."""
+    precision = _asked(n, "precision") or scale.dtype
+    if not precision.is_float:
+        precision = DTYPES["f64"]
+    return cast(n, x, precision), cast(n, scale, precision)
+
+
+def _asked(n: Site, attribute: str) -> DType | None:
+    """Return the type that an attribute asks for, if it does."""
+    number = n.integer(attribute, 0)
+    return element_type(number, f"attribute `{attribute}`") if number else None
+
+
 def dequantise(n: Site) -> Value:
-    x, scale, zero = n.arg(0), n.arg(1), n.maybe(2)
+    """The type of the result is what `output_dtype` says, else that of the scale: in which no more is multiplied than it holds."""
+    x, scale = n.arg(0), n.arg(1)
+    dtype = _asked(n, "output_dtype") or scale.dtype
+    if dtype == scale.dtype and x.dtype.bits <= 8:
+        return _dequantised(n, x, scale)
+    wide = DTYPES["f64" if "f64" in (dtype.name, scale.dtype.name) else "f32"]
+    return cast(n, _dequantised(n, x, cast(n, scale, wide)), dtype)
+
+
+def _dequantised(n: Site, x: Value, scale: Value) -> Value:
+    zero = n.maybe(2)
     if _stored(n, x.dtype).is_float:
         return n.op("mul", cast(n, x, scale.dtype), _parameter(n, x, scale))
     zero = n.constant(np.zeros((), x.dtype.numpy)) if zero is None else _parameter(n, x, zero)
@@ -105,10 +128,24 @@ def qlinear_matmul(n: Site) -> Value:
     a_scale, b_scale, y_scale = (cast(n, value, DTYPES["f32"]) for value in (a_scale, b_scale, y_scale))
     if any(len(s.shape) > 1 for s in (a_scale, b_scale, y_scale)):
         raise n.unsupported("scales of more than one dimension")
-    s = integer_product(n, a, b, a_zero, b_zero)
     rows = n.view(a_scale, (*a_scale.shape, 1)) if a_scale.shape not in ((), (1,)) else n.view(a_scale, ())
     scale = n.op("div", n.op("mul", rows, b_scale), y_scale)
-    return n.op("requantise", s, scale, n.view(y_zero, ()) if y_zero.shape == (1,) else y_zero)
+    y_zero = n.view(y_zero, ()) if y_zero.shape == (1,) else y_zero
+    if a.dtype.is_integer and b.dtype.is_integer and y_zero.dtype.is_integer:
+        return n.op("requantise", integer_product(n, a, b, a_zero, b_zero), scale, y_zero)
+    s = n.op("mul", n.op("matmul", _floats(n, a, a_zero, rows=True), _floats(n, b, b_zero)), scale)
+    if _stored(n, y_zero.dtype).is_float:
+        return saturating_cast(n, s, y_zero.dtype)
+    return n.op("quantise", s, n.filled((), s.dtype, 1), y_zero)
+
+
+def _floats(n: Site, x: Value, zero: Value, rows: bool = False) -> Value:
+    """Return what quantised values stand for, but for their scale, in f32. The zero of floats of eight bits is zero."""
+    wide = cast(n, x, DTYPES["f32"])
+    if x.dtype.is_float:
+        return wide
+    zero = n.view(zero, (*zero.shape, 1)) if rows and zero.shape not in ((), (1,)) else zero
+    return n.op("sub", wide, cast(n, zero, wide.dtype))
 
 
 def conv_integer(n: Site) -> Value:

@@ -19,7 +19,8 @@ _TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 
 
 def grid_sample(n: Site) -> Value:
-    """The last axis of the grid counts the axes of the picture backwards."""
+    """The last axis of the grid counts the axes of the picture backwards. Places are computed in f32 or f64, whatever is sampled, and so
+    are sums of several elements: what of these is no integer where the picture is of integers is cut off."""
     x, grid = n.arg(0), n.arg(1)
     rank = spatial(n, x)
     taps = _TAPS[n.text("mode", "linear" if n.node.since >= 20 else "bilinear", tuple(_TAPS))]
@@ -30,15 +31,19 @@ def grid_sample(n: Site) -> Value:
     shape = (*x.shape[:2], *grid.shape[1:-1])
     if not prod(shape) or not prod(x.shape):
         return n.filled(shape, x.dtype)
-    points = cast(n, n.view(grid, (grid.shape[0], prod(grid.shape[1:-1]), rank)), x.dtype)
+    exact = "f64" in (x.dtype.name, grid.dtype.name) or (x.dtype.is_integer and x.dtype.bits > 16)
+    wide = DTYPES["f64" if exact else "f32"]
+    points = cast(n, n.view(grid, (grid.shape[0], prod(grid.shape[1:-1]), rank)), wide)
+    work = wide if taps > 1 else DTYPES["u8"] if x.dtype.kind == "bool" else x.dtype
     found: list[Value] = []
     for axis, extent in enumerate(x.shape[2:]):
         along = n.view(slice_axis(n, points, 2, rank - 1 - axis, 1), points.shape[:2])
         # Cubics near a border lean on what lies beyond it: the outermost elements, over and over
         ends = 0 if taps == 4 and padding == 1 else padding
         place = n.op("grid_places", along, extent=extent, align=align, padding=ends)
-        found += n.ops("grid_taps", place, extent=extent, taps=taps, align=align, padding=padding)
-    return n.view(n.op(f"sample_{rank}d", x, *found), shape)
+        at, counts = n.ops("grid_taps", place, extent=extent, taps=taps, align=align, padding=padding)
+        found += at, cast(n, counts, work)
+    return n.view(cast(n, n.op(f"sample_{rank}d", cast(n, x, work), *found), x.dtype), shape)
 
 
 def affine_grid(n: Site) -> Value:

@@ -8,14 +8,14 @@ R0309  `out` has another number of arrays than there are results
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DTYPES, bool_, from_numpy
+from codegen.dtypes import DTYPES, DType, bool_, from_numpy
 from tensorlang.check.foreign import nearest
 from tensorlang.check.instantiate import ArgType
 from tensorlang.check.types import limits
@@ -25,6 +25,8 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.widths import LARGEST
 
 Array = np.ndarray[Any, Any]
+_LITERALS = (int, float, list, tuple)
+"""What has no element type of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
         labels = tuple(Label(params[m].span, "declared here" if m not in given else "given as None") for m in missing)
         raise exception(Diagnostic("R0313", title, labels, help=_called(operator)))
     arrays: list[Array] = []
-    types = tuple(_types(p, given.get(p.name), arrays) for p in tensors)
+    known = types_known(tensors, given)
+    types = tuple(_types(p, given.get(p.name), arrays, known) for p in tensors)
     attrs = {n: v for n, v in given.items() if params[n].kind == "attr"}
     sizes = {n: _size(operator, params[n], v) for n, v in given.items() if params[n].kind == "size"}
     return Call(types, attrs, sizes, tuple(arrays))
@@ -171,18 +174,35 @@ def whole_size(operator: sx.Operator, name: str, value: Any) -> int:
     return int(value)
 
 
-def _types(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType | tuple[ArgType, ...] | None:
+def types_known(tensors: Iterable[sx.Param], given: Mapping[str, Any]) -> Mapping[str, DType]:
+    """Return the types that arrays among what is `given` settle, by the names that parameters declare; none where no number asks."""
+    named = [(p, given[p.name]) for p in tensors if not p.each and given.get(p.name) is not None]
+    if not any(isinstance(value, _LITERALS) and _type_name(p) not in DTYPES for p, value in named):
+        return {}
+    found: dict[str, DType] = {}
+    for param, value in named:
+        dtype = None if isinstance(value, _LITERALS) else from_numpy(as_array(value, param.name).dtype.newbyteorder("="))
+        if dtype is not None:
+            found.setdefault(_type_name(param), dtype)
+    return found
+
+
+def _type_name(param: sx.Param) -> str:
+    return param.type.dtype if isinstance(param.type, sx.TensorType) else ""
+
+
+def _types(param: sx.Param, value: Any, arrays: list[Array], known: Mapping[str, DType]) -> ArgType | tuple[ArgType, ...] | None:
     """Return the type of a tensor argument, appending its arrays to `arrays`."""
     if value is None:
         return None
     if param.each:
         items = value if isinstance(value, (tuple, list)) else (value,)
-        return tuple(_type(param, item, arrays) for item in items)
-    return _type(param, value, arrays)
+        return tuple(_type(param, item, arrays, known) for item in items)
+    return _type(param, value, arrays, known)
 
 
-def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
-    array = as_tensor(value, param)
+def _type(param: sx.Param, value: Any, arrays: list[Array], known: Mapping[str, DType]) -> ArgType:
+    array = as_tensor(value, param, known)
     dtype = from_numpy(array.dtype.newbyteorder("="))
     if dtype is None:
         title = f"`{param.name}` has the element type {array.dtype}, which the language does not have"
@@ -193,13 +213,13 @@ def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
     return ArgType(dtype, tuple(array.shape))
 
 
-def as_tensor(value: Any, param: sx.Param) -> Array:
-    """Return what is given for a parameter as an array; numbers and nested lists of them in the type that it names, or in f32 where any
-    float will do. Raises RunError R0305, and R0303 for a number that the type does not hold."""
+def as_tensor(value: Any, param: sx.Param, known: Mapping[str, DType]) -> Array:
+    """Return what is given for a parameter as an array; numbers and nested lists of them in the type that it names, in the one that is
+    `known` of that name, or in f32 where any float will do. Raises RunError R0305, and R0303 for a number that the type does not hold."""
     array = as_array(value, param.name)
-    if not isinstance(value, (int, float, list, tuple)):
+    if not isinstance(value, _LITERALS):
         return array
-    found = DTYPES.get(param.type.dtype if isinstance(param.type, sx.TensorType) else "")
+    found = DTYPES.get(_type_name(param)) or known.get(_type_name(param))
     if found is None:
         found = DTYPES["f32"] if array.dtype == np.float64 else None
     if found is None or array.dtype == found.numpy:

@@ -19,7 +19,7 @@ import numpy as np
 
 from codegen.forks import Lock
 from tensorlang.diagnostics import RunError
-from tensorlang.runtime.arguments import as_tensor
+from tensorlang.runtime.arguments import as_tensor, types_known
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.protocol import Direct
 from tensorlang.syntax import nodes as sx
@@ -51,6 +51,8 @@ class CallCache:
 
     def __init__(self, declaration: sx.Operator | None) -> None:
         tensors = [p for p in declaration.params if p.kind == "tensor"] if declaration is not None else []
+        self._params = tensors
+        self._is_generic = bool(declaration and declaration.generics)
         self._order = {p.name: k for k, p in enumerate(tensors)}
         self._tensors: dict[object, sx.Param] = {**dict(enumerate(tensors)), **{p.name: p for p in tensors}}
         self._last: dict[Form, _Entry] = {}
@@ -133,7 +135,8 @@ class CallCache:
                 if param.each:
                     return None
                 try:
-                    arrays.append(as_tensor(value, param))
+                    known = types_known(self._params, {**dict(zip(self._order, args, strict=False)), **named}) if self._is_generic else {}
+                    arrays.append(as_tensor(value, param, known))
                 except RunError:
                     return None
             elif kind in _PLAIN:

@@ -16,6 +16,7 @@ op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) { y[i, 
 op scaled[T: float](x: T[N], attr by: float = 2.0, attr plus: int = 0) -> (y: T[N]) { y[i] = x[i] * by + plus }
 op squared(x: f32[]) -> (y: f32[]) { y = x * x }
 op axpy(a: f32, x: f32[N], y: f32[N]) -> (z: f32[N]) { z[i] = a * x[i] + y[i] }
+op clipped[T: num](most: T[], x: T[N]) -> (y: T[N]) { y[i] = min(x[i], most) }
 op less(x: f32[N], y: f32[N]) -> (z: f32[N]) { z[i] = x[i] - y[i] }
 op divided(x: f32[N], attr by: float) -> (y: f32[N]) { y[i] = x[i] / by }
 op first(x: f32[N], size k in 0..N) -> (y: f32[k]) { y[i] = x[i] for i in 0..k }
@@ -75,6 +76,20 @@ def test_numbers_for_tensors_are_not_sorted_out_again(ops: tl.Operators, monkeyp
     np.testing.assert_allclose(out, 7 * x + y, rtol=1e-6)
     with pytest.raises(AssertionError, match="sorted out again"):
         ops.axpy(1e300, x, y=y)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+def test_a_number_is_of_the_type_that_arrays_settle(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch, dtype: type) -> None:
+    x = np.arange(5, dtype=dtype)
+    assert ops.clipped(3, x).dtype == dtype
+    sorted_out_never(ops.clipped, monkeypatch)
+    assert ops.clipped(3, x).tolist() == [0, 1, 2, 3, 3]
+
+
+def test_a_number_that_the_settled_type_does_not_hold_is_refused(ops: tl.Operators) -> None:
+    for number in (0.5, 300, -1):
+        with pytest.raises(tl.RunError, match="R0303"):
+            ops.clipped(number, np.arange(5, dtype=np.uint8))
 
 
 def test_values_that_are_equal_and_differ_in_type_or_sign_are_different_calls(ops: tl.Operators) -> None:

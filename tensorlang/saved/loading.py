@@ -14,6 +14,7 @@ import platform
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -249,10 +250,7 @@ class Saved:
         if isinstance(value, np.ma.MaskedArray):
             raise SavedError("R0305", f"`{tensor.name}` is a masked array", "say what the masked elements are: `array.filled(0)`")
         if isinstance(value, (list, tuple, int, float, bool)):
-            try:
-                value = np.asarray(value, expected)
-            except (ValueError, TypeError, OverflowError) as problem:
-                raise SavedError("R0305", f"`{tensor.name}` is no array: {problem}") from None
+            value = self._numbers(tensor, value)
         if not isinstance(value, np.ndarray):
             try:
                 value = np.from_dlpack(value)  # type: ignore[arg-type]
@@ -264,6 +262,23 @@ class Saved:
         if len(value.shape) != len(tensor.shape):
             raise self._wrong_shape(tensor, value)
         return np.require(value, requirements=["C", "A"]).view(np.ndarray)
+
+    def _numbers(self, tensor: Tensor, value: object) -> Array:
+        """Return numbers, or nested lists of them, as an array. Raises SavedError R0305 for what is none, R0303 for one that the type of
+        the input does not hold."""
+        try:
+            given = np.asarray(value)
+            with np.errstate(all="ignore"):
+                made = given.astype(self._types[tensor.name])
+        except (ValueError, TypeError, OverflowError) as problem:
+            raise SavedError("R0305", f"`{tensor.name}` is no array: {problem}") from None
+        if given.size and given.dtype.kind not in "biufO":
+            raise SavedError("R0305", f"`{tensor.name}` is no array of numbers")
+        is_float = tensor.dtype.startswith(("f", "bf"))
+        for number, held in zip(given.ravel().tolist(), made.ravel().tolist(), strict=True):
+            if number != held and (not is_float or (isfinite(number) and not isfinite(held))):
+                raise SavedError("R0303", f"`{tensor.name}` is {number}, which no {tensor.dtype} is", "give what the type holds")
+        return made
 
     def _wrong_shape(self, tensor: Tensor, value: Array) -> SavedError:
         expected = ", ".join(map(str, tensor.shape))

@@ -360,8 +360,10 @@ def test_a_library_for_another_machine_is_an_archive_and_is_not_loaded(
         ("R0302", (X,), {"k": 1, "z": 1}),
         ("R0303", (X.astype(np.float64),), {"k": 1}),
         ("R0303", (X.astype(">f4"),), {"k": 1}),
+        ("R0303", ([1e300],), {"k": 1}),
         ("R0304", (X.reshape(5, 1),), {"k": 1}),
         ("R0305", ("x",), {"k": 1}),
+        ("R0305", (["1.5"],), {"k": 1}),
         ("R0305", (None,), {"k": 1}),
         ("R0305", (np.ma.masked_array(X),), {"k": 1}),
         ("R0306", (X,), {"k": 5}),
@@ -388,12 +390,26 @@ def test_an_index_in_the_data_that_is_out_of_range_is_refused(folder: Path) -> N
     assert pick(X, np.empty(0, np.int64)).shape == (0,)
 
 
-def test_what_holds_something_else_is_not_replaced(tmp_path: Path, operators: tl.Operators) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(tl.CompileError, match=re.escape("C0133")):
-        operators.scaled.save(tmp_path / "mine", {"x": X})
-    assert os.listdir(tmp_path / "mine") == ["letter.txt"]
+def test_numbers_in_lists_are_taken_where_the_type_holds_them(folder: Path) -> None:
+    pick = tl.load_model(folder / "pick")
+    np.testing.assert_array_equal(pick([0.1, 2, True], [2, 0.0]), np.array([1, 0.1], np.float32))
+    for lost in (0.5, float("nan"), 2**63):
+        refusal("R0303", pick, X, [0, lost])
+
+
+@pytest.mark.parametrize("name", ["letter.txt", MANIFEST, "beside a library"])
+def test_what_holds_something_else_is_not_replaced(tmp_path: Path, operators: tl.Operators, name: str) -> None:
+    """A manifest of something else, as web applications have one of the same name, makes no library of a folder."""
+    folder = tmp_path / "mine"
+    if name.startswith("beside"):
+        operators.scaled.save(folder, {"x": X}, targets="x86-64")
+    else:
+        folder.mkdir()
+    (folder / name).write_text('{"name": "dear"}')
+    with pytest.raises(tl.CompileError, match=re.escape(f"`{name}`")) as refused:
+        operators.scaled.save(folder, {"x": X}, targets="x86-64")
+    assert "C0133" in str(refused.value) and "-o DIR" not in str(refused.value)
+    assert (folder / name).read_text() == '{"name": "dear"}'
 
 
 def test_what_is_saved_again_takes_the_place_of_what_was_there(tmp_path: Path, operators: tl.Operators) -> None:

@@ -156,6 +156,18 @@ def read_manifest(folder: str) -> Manifest:
     return found
 
 
+def files_of_others(folder: str) -> list[str]:
+    """Return what a folder holds that is of no library, of whatever version: all of it where the manifest is none of a library."""
+    found = os.listdir(folder)
+    try:
+        with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+            document = json.load(file)
+        own = {MANIFEST, *document["files"]} if {"format", "checksum"} <= document.keys() else set()
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        own = set()
+    return sorted(set(found) - own)
+
+
 def _manifest(d: Mapping[str, Any]) -> Manifest:
     """Return a manifest of which every part is of its type. Raises KeyError, TypeError, AttributeError and ValueError."""
 

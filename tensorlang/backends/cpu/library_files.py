@@ -61,10 +61,9 @@ def _kernel(proof: Proof) -> package.Kernel:
 def write_folder(files: Mapping[str, bytes | memoryview], folder: Path) -> Path:
     """Write files into a folder, which is made, or replaced where it holds a library already. Return the folder.
 
-    Raises CompileError C0133 for a folder that holds something else, C0203 where it cannot be written."""
-    if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).exists() or not any(folder.iterdir()))):
-        raise error("C0133", f"`{folder}` is there already and holds no library", help="name a new folder: `-o DIR`")
+    Raises CompileError C0133 for a folder that holds something else beside it, C0203 where it cannot be written."""
     try:
+        _check_replaceable(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tensorlang-") as draft:
             made = Path(draft) / "library"
@@ -75,10 +74,18 @@ def write_folder(files: Mapping[str, bytes | memoryview], folder: Path) -> Path:
                 os.rename(folder, Path(draft) / "before")
             os.rename(made, folder)
     except OSError as problem:
-        raise error(
-            "C0203", f"`{folder}` cannot be written: {problem.strerror or problem}", help="choose another folder: `-o DIR`"
-        ) from None
+        raise error("C0203", f"`{folder}` cannot be written: {problem.strerror or problem}", help="choose another folder") from None
     return folder
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Raise CompileError C0133 for what would be lost if a library took the place of it."""
+    if folder.exists() and not folder.is_dir():
+        raise error("C0133", f"`{folder}` is a file, and a library is a folder", help="name another folder, new or empty")
+    if others := package.files_of_others(str(folder)) if folder.exists() else []:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        title = f"`{folder}` is there already, and holds what is of no library: `{others[0]}`{more}"
+        raise error("C0133", title, help="name another folder, new or empty")
 
 
 def _files(library: Library, model: str, version: str, rows: package.Rows) -> Mapping[str, bytes | memoryview]:

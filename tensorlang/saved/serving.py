@@ -181,13 +181,14 @@ class Server:
         Raises SavedError R0412 for feeds that cannot be a part of a batch, R0413 where the queue stays full, R0414 for a server that was
         closed; the future what `run` of the model raises for this request alone, R0415 where workers died over it."""
         key, rows = self._measured(feeds)
+        if os.getpid() != self._pid:  # where nobody may hold the lock, and nobody ever lets go of it
+            raise SavedError("R0414", "the server runs in the process that this one was forked from", "make another: `serve(model)`")
         with self._lock:
             if not self._closed and self._waiting >= self.max_queue:
                 self._drop_cancelled()
                 self._room.wait_for(lambda: self._closed or self._waiting < self.max_queue, timeout)
-            if self._closed or os.getpid() != self._pid:
-                where = "was closed" if self._closed else "runs in the process that this one was forked from"
-                raise SavedError("R0414", f"the server {where}", "make another: `serve(model)`")
+            if self._closed:
+                raise SavedError("R0414", "the server was closed", "make another: `serve(model)`")
             if self._waiting >= self.max_queue:
                 raise SavedError("R0413", f"{self._waiting} requests are waiting already", "try again later, or raise `max_queue`")
             request = _Request(feeds, rows, monotonic())
@@ -202,7 +203,9 @@ class Server:
         return self.submit(feeds, timeout).result()
 
     def close(self, *, cancel: bool = False) -> None:
-        """Take no more requests, run those that wait, or cancel them, and end the workers."""
+        """Take no more requests, run those that wait, or cancel them, and end the workers. A fork of the process has none of these."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             self._closed = True
             if cancel:
@@ -210,7 +213,7 @@ class Server:
                     request.future.cancel()
             self._came.notify_all()
             self._room.notify_all()
-        for thread in self._threads if os.getpid() == self._pid else ():
+        for thread in self._threads:
             thread.join()
 
     def _measured(self, feeds: Mapping[str, object]) -> tuple[object, int]:

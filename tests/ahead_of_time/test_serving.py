@@ -139,6 +139,22 @@ def test_a_server_that_closes_finishes_what_waits_or_cancels_it(doubling: Doubli
     assert future.cancelled()
 
 
+def test_a_fork_is_told_that_it_has_no_server_whatever_its_parent_was_at(doubling: Doubling) -> None:
+    with tl.serve(doubling) as server:
+        with server._lock:
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                code = 1
+                try:
+                    server.submit(rows(1))
+                except tl.SavedError as error:
+                    code = 0 if error.code == "R0414" else 2
+                server.close()
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 @pytest.mark.parametrize(
     "feeds",
     [{}, {"x": [[1.0]]}, {"x": np.float32(1)}, {"x": np.array(1, np.float32)}, [1], {"x": np.ones((1, 3)), "z": np.ones((2, 3))}],

@@ -36,11 +36,11 @@ def levels(e) -> int:
 
 
 ROWS = {
-    "sum": " + ".join(f"x[i] * {k}" for k in range(2000)),
-    "product": " * ".join(["x[i]"] * 2000),
-    "max": f"max({', '.join(f'x[i] * {k}' for k in range(2000))})",
-    "or": f"if {' or '.join(f'x[i] == {k}' for k in range(2000))} then 1 else 0",
-    "index": f"x[({' + '.join(['i'] * 2000)}) // 2000]",
+    "sum": " + ".join(f"x[i] * {k}" for k in range(1200)),
+    "product": " * ".join(["x[i]"] * 1200),
+    "max": f"max({', '.join(f'x[i] * {k}' for k in range(1200))})",
+    "or": f"if {' or '.join(f'x[i] == {k}' for k in range(1200))} then 1 else 0",
+    "index": f"x[({' + '.join(['i'] * 1200)}) // 1200]",
 }
 
 

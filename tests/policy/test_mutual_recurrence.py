@@ -138,6 +138,21 @@ def test_tensors_that_need_each_other_within_a_turn_share_a_loop_inside() -> Non
     assert_same(program, plan, {"N": 4, "M": 5})
 
 
+@pytest.mark.parametrize("m", [3, 17])
+def test_rows_of_each_of_several_sweeps_of_a_step_run_together_each_behind_the_one_before_it(m: int) -> None:
+    """Symmetric over-relaxation: there and back over a plane in each step."""
+    body = f"""
+    u[0, i, j]     = x[i, j]    for i in 0..N, j in 0..{m}
+    r[t, i, j]     = r[t, i - 1, j | 0] + r[t, i, j - 1 | 0] - u[t, i + 1, j | 0]    for t in 0..3, i in 0..N, j in 0..{m}
+    u[t + 1, i, j] = u[t + 1, i + 1, j | 0] + u[t + 1, i, j + 1 | 0] - r[t, i - 1, j | 0]    for t in 0..3, i in 0..N, j in 0..{m}
+    y[i, j]        = u[3, i, j]"""
+    program = operator(f"x: f32[N, {m}]", f"y: f32[N, {m}]", body)
+    directives, plan = derived(program)
+    assert {"reverse u.i", "skew u.j by u.i_t", "unroll u.i_t", "skew r.j by r.i_t", "unroll r.i_t"} <= {*directives}
+    for n in (1, 2, 5, 19):
+        assert_same(program, plan, {"N": n})
+
+
 def test_a_schedule_that_leaves_a_recurrence_to_run_the_wrong_way_is_told_what_turns_it() -> None:
     program = operator(ROW, TWO, SUFFIXES)
     with pytest.raises(CompileError) as refused:

@@ -731,7 +731,7 @@ def _derive_member(
     if in_rows is not None:
         chosen = in_rows
     order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
-    front = _wavefront(d, definition, loops, chosen, joined) if len(group) == 1 and in_rows is None else None
+    front = _wavefront(d, definition, loops, chosen, joined, alone=len(group) == 1) if in_rows is None else None
     front = front if front is None or share else replace(front, shared=0)
     if front is not None:
         add_wavefront(d, definition, front, nested=bool(loops.outside))
@@ -779,15 +779,20 @@ def _time_tile(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order
         return None
 
 
-def _wavefront(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order, sums: Sequence[Definition]) -> Wavefront | None:
-    """Return the wavefront that points of a definition run along, where every loop carries dependences; with `sums` in its loops."""
+def _wavefront(
+    d: Deriver, definition: Definition, loops: _Loops, chosen: _Order, sums: Sequence[Definition], *, alone: bool
+) -> Wavefront | None:
+    """Return the wavefront that points of a definition run along, where every loop carries dependences; with `sums` in its loops. `alone`:
+    no other tensors need it and are needed by it, so that it may be stored by diagonals."""
     order, inner = chosen.axes, chosen.inner
     free = [a for a in loops.free(order, chosen.separate) if extents(definition)[a] != 1]
     if inner.vector or any(a in free for a, _ in inner.rows) or len(order) < 2 or free or _reads_far_back(d, definition, order):
         return None
     try:
         with limited():
-            return best_wavefront(d, definition, loops.outside, order, loops.distances, inner, sums, local=is_local(d, definition))
+            return best_wavefront(
+                d, definition, loops.outside, order, loops.distances, inner, sums, local=alone and is_local(d, definition)
+            )
     except OperationLimit:
         return None
 

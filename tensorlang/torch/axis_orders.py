@@ -40,7 +40,7 @@ class AxisOrders:
 def order_of(value: Any) -> Order | None:
     """Return in which order the axes of a tensor lie in memory, with gaps between elements or without; None where that is the order of
     their numbers, or where elements share memory."""
-    if not isinstance(value, torch.Tensor) or 0 in value.shape or _is_row_major(value):
+    if not isinstance(value, torch.Tensor) or _is_row_major(value) or 0 in value.shape:
         return None
     steps = [step if isinstance(step, int) else step.node.hint for step in value.stride()]
     if not all(steps):
@@ -60,11 +60,10 @@ def _is_row_major(value: torch.Tensor) -> bool:
     return True
 
 
-def output_orders(graph: Any, width: int, views: Container[int]) -> dict[int, Order]:
-    """Return the orders of the first `width` outputs of a graph but of `views` of inputs; complex numbers have their parts along one more
-    axis."""
+def output_orders(graph: Any, returned: Container[int]) -> dict[int, Order]:
+    """Return the orders of those outputs of a graph that are `returned`; complex numbers have their parts along one more axis."""
     (output,) = graph.graph.find_nodes(op="output")
-    values = {k: a.meta.get("val") for k, a in enumerate(output.args[0][:width]) if isinstance(a, torch.fx.Node) and k not in views}
+    values = {k: a.meta.get("val") for k, a in enumerate(output.args[0]) if isinstance(a, torch.fx.Node) and k in returned}
     orders = {k: order for k, value in values.items() if (order := order_of(value)) is not None}
     return {k: (*order, len(order)) if values[k].is_complex() else order for k, order in orders.items()}
 

@@ -9,7 +9,7 @@ counts whether these have changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,6 +28,7 @@ from tensorlang.torch.axis_orders import AxisOrders, output_orders, permute_ends
 from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
+from tensorlang.torch.foreign import Call, Piece, held_values, steps_around_foreign
 from tensorlang.torch.output_layouts import OutputLayout, output_layouts
 from tensorlang.torch.program import DRAW, Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
@@ -108,19 +109,39 @@ def _refused(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
 # ---------------------------------------------------------------- one graph
 
 
-def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _Graph:
-    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _Captured:
+    placeholders = graph.graph.find_nodes(op="placeholder")
     values = [node.meta.get("val") for node in placeholders]
     if any(isinstance(value, torch.Tensor) and value.device.type != "cpu" for value in values):
         raise error("C0142", "this graph lies on a device", help="move the model and its inputs to the host: `model.cpu()`")
-    names = [node.name for node in placeholders]
     width = len(graph.graph.output_node().args[0])
-    effects = without_effects(graph)
+    effects, layouts = without_effects(graph), output_layouts(graph)
+    parameters = frozenset(placeholders[k].name for k in _parameters(values))
+
+    def whole(piece: Any, returned: Collection[int]) -> _Graph:
+        return _whole(piece, parameters, options, importer, returned)
+
+    steps = steps_around_foreign(graph, importer.serves)
+    if not steps:
+        return _Captured(whole(graph, range(width) - layouts.keys()), layouts, effects, width)
+    for step in steps:
+        if isinstance(step, Call):
+            _log.info("torch calls `%s`, which is no operator of its own, between what is compiled", step.node.target)
+    pieces = {step: whole(step.graph, range(len(step.returned))) for step in steps if isinstance(step, Piece)}
+    cut = _Cut([node.name for node in placeholders], held_values(graph), steps, pieces, graph.graph.output_node().args[0])
+    return _Captured(cut, layouts, effects, width)
+
+
+def _whole(graph: Any, parameters: Collection[str], options: Mapping[str, Any], importer: ReadsAten, returned: Collection[int]) -> _Graph:
+    """Return a graph all of which is compiled. Inputs among `parameters` do not change from call to call; outputs `returned` lie in memory
+    as torch has them."""
+    names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
     real = as_real(graph)
     importer.check(of_graph(real, {}, "graph", importer.serves))
-    layouts, integers, complex_ones = output_layouts(graph), _integers(graph, names), complex_outputs(graph)
-    orders = permute_ends(real, output_orders(graph, width, layouts))
-    return _Graph(real, names, _parameters(values), options, integers, complex_ones, layouts, orders, effects, width)
+    integers, complex_ones = _integers(graph, names), complex_outputs(graph)
+    orders = permute_ends(real, output_orders(graph, returned))
+    fixed = tuple(k for k, name in enumerate(names) if name in parameters)
+    return _Graph(real, names, fixed, options, integers, complex_ones, orders)
 
 
 def _parameters(values: Sequence[Any]) -> tuple[int, ...]:
@@ -228,11 +249,7 @@ class _Graph:
     options: Mapping[str, Any]
     integers: Mapping[int, Callable[[Sequence[Any]], int]]
     complex_outputs: frozenset[int]
-    layouts: Mapping[int, OutputLayout]
     orders: AxisOrders
-    effects: tuple[Effect, ...]
-    width: int
-    """How many outputs torch knows of; behind them stand those that effects are called on."""
     _bound: dict[tuple[int, ...], _Bound] = field(default_factory=dict)
     _last: _Bound | None = None
     _changes: int = 0
@@ -244,11 +261,7 @@ class _Graph:
         results = bound.run(args)
         for k, evaluate in self.integers.items():
             results[k] = evaluate(args)
-        for k, layout in self.layouts.items():
-            results[k] = layout.made(args)
-        for effect in self.effects:
-            effect.run(results)
-        return results[: self.width]
+        return results
 
     def _for(self, args: Sequence[Any]) -> _Bound:
         with self._lock:
@@ -286,3 +299,43 @@ class _Graph:
             self.complex_outputs,
             DRAW in taken,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A graph with operators of other libraries: what is compiled of it, and what torch calls in between."""
+
+    names: Sequence[str]
+    held: Mapping[str, torch.Tensor]
+    steps: Sequence[Piece | Call]
+    compiled: Mapping[Piece, _Graph]
+    outputs: Sequence[Any]
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        values: dict[str, Any] = {**self.held, **dict(zip(self.names, args, strict=True))}
+        for step in self.steps:
+            if isinstance(step, Call):
+                values[step.node.name] = step.run(values)
+            else:
+                found = self.compiled[step]([values[name] for name in step.taken])
+                values.update(zip(step.returned, found, strict=True))
+        return [values[o.name] if isinstance(o, torch.fx.Node) else o for o in self.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """A graph as torch calls it: outputs that are views of arguments have their layouts, and effects run behind it."""
+
+    graph: _Graph | _Cut
+    layouts: Mapping[int, OutputLayout]
+    effects: tuple[Effect, ...]
+    width: int
+    """How many outputs torch knows of; behind them stand those that effects are called on."""
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        results = self.graph(args)
+        for k, layout in self.layouts.items():
+            results[k] = layout.made(args)
+        for effect in self.effects:
+            effect.run(results)
+        return results[: self.width]

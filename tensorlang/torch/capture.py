@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.runtime.operator import Operator
+from tensorlang.torch.axis_orders import order_of
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_complex, parts_of, place_of
 from tensorlang.torch.decompositions import BY_LOOPS, table
 from tensorlang.torch.program import DRAW, Argument, Array, Block, Input, Node, Program, Ref, Type, nodes_within, size_input
@@ -189,6 +190,8 @@ class _Reader:
                     outputs = tuple(self._argument(a, prefix) for a in returned)
                 case _ if (value := self._computed(node)) is not None:
                     self.held[prefix + node.name] = _array(value, node.name)
+                case "call_function" if node.target is torch.ops.aten.as_strided.default:
+                    nodes += self._by_strides(node, prefix)
                 case _:
                     nodes.append(self._node(node, prefix))
         return Block(tuple(prefix + n.name for n in module.graph.find_nodes(op="placeholder")), tuple(nodes), outputs)
@@ -220,12 +223,24 @@ class _Reader:
             found: torch.Tensor = op(*node.args, **node.kwargs)
             return found.contiguous()
 
+    def _by_strides(self, node: Any, prefix: str) -> Iterator[Node]:
+        """Yield what reads a tensor as it lies in memory: with its axes in the order that they have there."""
+        value, read = node.args[0].meta["val"], self._node(node, prefix)
+        order = order_of(value)
+        lying = value if order is None else value.permute(order)
+        if not _lies_in_rows(lying):
+            title = "the graph takes apart how a tensor lies in memory that is not all of it"
+            raise error("O010", title, notes=(place_of(node),))
+        if order is None:
+            yield read
+            return
+        rows = f"{read.name}.rows"
+        yield Node(rows, "permute.default", (read.args[0], order), {}, (_type(lying),), read.place)
+        yield replace(read, args=(Ref(rows), *read.args[1:]))
+
     def _node(self, node: Any, prefix: str) -> Node:
         if node.op != "call_function":
             raise error("O010", f"the graph calls the module or method `{node.target}`", help="let torch capture it: `torch.compile`")
-        if node.target is torch.ops.aten.as_strided.default and not _lies_in_rows(node.args[0].meta["val"]):
-            title = "the graph takes apart how a tensor lies in memory that is not all of it, row by row"
-            raise error("O010", title, notes=(place_of(node),))
         op = operator_name(node.target)
         operator = registered(node.target)
         if operator is not None:

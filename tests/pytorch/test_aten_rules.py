@@ -170,7 +170,10 @@ SHAPES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "filled": (lambda a: a + torch.ones_like(a) + torch.full((4,), 2.5) + torch.eye(3, 4) + a.new_zeros(4), (X,)),
     "bits": (lambda a: a.view(torch.int32), (X,)),
     "nothing": (lambda a: torch.cat([a[:0], a[1:1]]), (X,)),
-    "as_strided": (lambda a: (a.as_strided((3, 4), (2, 3), 1), a.as_strided((2, 3, 2), (1, 0, 5))), (X,)),
+    "as_strided": (
+        lambda a: (a.as_strided((3, 4), (2, 3), 1), a.as_strided((2, 3, 2), (1, 0, 5)), (a * 2).mT.as_strided((3, 4), (2, 3), 1)),
+        (X,),
+    ),
     "triangles as places": (lambda a: a[:, *torch.tril_indices(3, 3, -1)], (made(2, 3, 3),)),
     "a scalar": (lambda a: a.sum().view(1).expand(3) + a.mean(), (X,)),
 }

@@ -33,6 +33,32 @@ OPS = tl.parse("op halved[T: float](x: T[N]) -> (y: T[N]) { y[i] = x[i] / 2 }")
 halved = custom_op(OPS.halved, "tests::halved")
 
 
+@torch.library.custom_op("tests::largest", mutates_args=())
+def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, places = torch.topk(x, k)
+    return values.clone(), places.clone()
+
+
+@largest.register_fake
+def _(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return x.new_empty(*x.shape[:-1], k), x.new_empty(*x.shape[:-1], k, dtype=torch.int64)
+
+
+@torch.library.custom_op("tests::scale", mutates_args={"x"})
+def scale(x: Tensor, by: float) -> None:
+    x.mul_(by)
+
+
+@torch.library.custom_op("tests::positive", mutates_args=())
+def positive(x: Tensor) -> Tensor:
+    return x[x > 0].clone()
+
+
+@positive.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
 @pytest.fixture
 def fresh() -> None:
     torch._dynamo.reset()
@@ -49,6 +75,30 @@ def close(found: Any, wanted: Any) -> None:
 
 def _tensors(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_torch_calls_operators_of_other_libraries_between_pieces_that_are_compiled(dynamic: bool, caplog: pytest.LogCaptureFixture) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 8), nn.Linear(3, 4)
+
+        def forward(self, x: Tensor) -> tuple[Any, ...]:
+            values, places = largest(F.relu(self.first(x)), 3)
+            again, _ = largest(values * 2 + x.sum(), 2)
+            y = self.second(values) + again.sum() + halved(values[0]).sum()
+            scale(y, 3.0)  # torch calls it on a copy
+            return y, places + 1, positive(y.exp() - 1) * 2, torch.exp(x).t(), x.view(-1), y.shape[0] * 2
+
+    torch.manual_seed(3)
+    model = Model().eval()
+    with torch.no_grad(), caplog.at_level(logging.INFO, "tensorlang.compile"):
+        for rows in (5, 7):
+            x = torch.randn(rows, 6)
+            close(compiled(model, dynamic=dynamic)(x)[:5], model(x)[:5])
+            assert compiled(model, dynamic=dynamic)(x)[5] == rows * 2
+    assert "torch calls `tests.largest.default`" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "unet", "lstm"])

@@ -69,7 +69,7 @@ def _create_ir(of: Interface, asks: bool) -> str:
     name = f"{of.name}_create_with"
     for argument in ("%out", "%options"):
         f.require(f.new(f"icmp ne ptr {argument}, null"), Code.NULL_ARGUMENT)
-    f.do("store ptr null, ptr %out, align 8")
+    f.add("store ptr null, ptr %out, align 8")
     f.require(f.new(f"icmp eq i64 {f.word('%options', Option.HEADER)}, {signed(of.identity)}"), Code.HEADER)
     asked = f.word("%options", Option.THREADS)
     callback = f.word("%options", Option.PARALLEL_FOR, "ptr")
@@ -89,7 +89,7 @@ def _create_ir(of: Interface, asks: bool) -> str:
     context = f.new(f"getelementptr i8, ptr {block}, i64 {gap}")
     pool = f.new(f"getelementptr i8, ptr {context}, i64 {CONTEXT_BYTES}")
     memory = f.new(f"getelementptr i8, ptr {pool}, i64 {pool_bytes}")
-    f.do(f"call void @llvm.memset.p0.i64(ptr {context}, i8 0, i64 {CONTEXT_BYTES}, i1 false)")
+    f.add(f"call void @llvm.memset.p0.i64(ptr {context}, i8 0, i64 {CONTEXT_BYTES}, i1 false)")
     f.put(context, Field.BLOCK, f"ptr {block}")
     f.put(context, Field.LEVEL, f"i64 {level}")
     f.put(context, Field.ARENA, f"ptr {memory}")
@@ -104,8 +104,8 @@ def _create_ir(of: Interface, asks: bool) -> str:
         unless(f, f.new(f"icmp eq i32 {code}, 0"), undo)
         f.put(context, Field.POOL, f"ptr {pool}")
     f.put(context, Field.MAGIC, f"i64 {MAGIC}")
-    f.do(f"store ptr {context}, ptr %out, align 8")
-    f.do("ret i32 0")
+    f.add(f"store ptr {context}, ptr %out, align 8")
+    f.add("ret i32 0")
     text = f"define i32 @{name}(ptr %out, ptr %options) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"
     return text + _free_ir(of) + (taken_ir(of) + check_weights_ir(of) if of.weights_head else "")
 
@@ -207,12 +207,12 @@ def _run_ir(of: Interface, codes: Codes) -> str:
     entry = f.word("%context", Field.ENTRY, "ptr")
     code = f.new(f"call i32 {entry}(ptr %context, ptr %inputs, ptr %outputs)")
     if of.parallel:
-        f.do(f"call void @tl_pool_leave(ptr {before})")
+        f.add(f"call void @tl_pool_leave(ptr {before})")
         short = f.new(f"call i32 @tl_pool_is_short(ptr {f.word('%context', Field.POOL, 'ptr')})")
         is_short = f.new(f"icmp ne i32 {short}, 0")
         code = f.new(f"select i1 {is_short}, i32 {int(Code.PIECES)}, i32 {code}")
-    f.do(f"store atomic i32 0, ptr {busy} release, align 4")
-    f.do(f"ret i32 {code}")
+    f.add(f"store atomic i32 0, ptr {busy} release, align 4")
+    f.add(f"ret i32 {code}")
     return f"define i32 @{of.name}_run(ptr %context, ptr %inputs, ptr %outputs) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"
 
 
@@ -272,5 +272,5 @@ def _name_ir(of: Interface) -> str:
     ]
     f.begin("found")
     level = f.word("%context", Field.LEVEL)
-    f.do(f"ret ptr {by_level_pointer(f, level, [f'level{k}.name' for k in range(len(of.levels))])}")
+    f.add(f"ret ptr {by_level_pointer(f, level, [f'level{k}.name' for k in range(len(of.levels))])}")
     return f"define ptr @{of.name}_level(ptr %context) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"

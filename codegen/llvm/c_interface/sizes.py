@@ -65,7 +65,7 @@ def extents_ir(of: Interface, codes: Codes) -> str:
     for pointer in pointers:
         f.require(f.new(f"icmp ne ptr {pointer}, null"), Code.NULL_ARGUMENT)
     _extents_put(f, of, sizes_checked(f, of, codes, "%sizes"))
-    f.do("ret i32 0")
+    f.add("ret i32 0")
     return f"define i32 @{of.name}_extents(ptr %sizes, ptr %extents) nounwind {{\nentry:\n" + "\n".join(f.lines) + "\n}\n"
 
 
@@ -81,7 +81,7 @@ def sizes_ir(of: Interface, target: Target) -> str:
     for k, number in enumerate(level.numbers, start=first):
         f.put("%extents", k, f"i64 {f.index(number, env)}")
     room_required(f, level, env)
-    f.do("ret i32 0")
+    f.add("ret i32 0")
     head = f'target triple = "{target.triple}"\n{MINIMA}\ndefine i32 @sizes(ptr %sizes, ptr %extents) nounwind {{\nentry:\n'
     return head + "\n".join(f.lines) + "\n}\n"
 

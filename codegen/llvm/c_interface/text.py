@@ -47,7 +47,7 @@ class Function:
         self._count += 1
         return f"l{self._count}"
 
-    def do(self, line: str) -> None:
+    def add(self, line: str) -> None:
         self.lines.append("  " + line)
 
     def begin(self, label: str) -> None:
@@ -56,9 +56,9 @@ class Function:
     def require(self, condition: str, code: int) -> None:
         """Return `code` from the function unless `condition` holds."""
         good, bad = self.label(), self.label()
-        self.do(f"br i1 {condition}, label %{good}, label %{bad}")
+        self.add(f"br i1 {condition}, label %{good}, label %{bad}")
         self.begin(bad)
-        self.do(f"ret i32 {code}")
+        self.add(f"ret i32 {code}")
         self.begin(good)
 
     def word(self, base: str, k: int, kind: str = "i64") -> str:
@@ -69,7 +69,7 @@ class Function:
         return self.new(f"getelementptr i64, ptr {base}, i64 {k}")
 
     def put(self, base: str, k: int, value: str) -> None:
-        self.do(f"store {value}, ptr {self.place(base, k)}, align 8")
+        self.add(f"store {value}, ptr {self.place(base, k)}, align 8")
 
     def index(self, e: Index, env: Mapping[str, str]) -> str:
         """Return an index expression over named sizes, an i64."""
@@ -119,13 +119,13 @@ class Function:
                 raise InternalError("link", f"a condition on sizes has {type(e).__name__}")
 
 
-def unless(f: Function, condition: str, undo: Sequence[str]) -> None:
-    """Run the lines `undo`, of which the last returns, unless `condition` holds."""
+def unless(f: Function, condition: str, lines: Sequence[str]) -> None:
+    """Run the lines, of which the last returns, unless `condition` holds."""
     good, bad = f.label(), f.label()
-    f.do(f"br i1 {condition}, label %{good}, label %{bad}")
+    f.add(f"br i1 {condition}, label %{good}, label %{bad}")
     f.begin(bad)
-    for line in undo:
-        f.do(line)
+    for line in lines:
+        f.add(line)
     f.begin(good)
 
 

@@ -116,7 +116,7 @@ def check_weights_ir(of: Interface) -> str:
     here = f.word("%context", Field.WEIGHTS, "ptr")
     offset = by_level(f, f.word("%context", Field.LEVEL), [-level.weights[0] if level.weights else 0 for level in of.levels])
     start = f.new(f"getelementptr i8, ptr {here}, i64 {offset}")
-    f.do("br label %before")
+    f.add("br label %before")
     return (
         f"define i32 @{of.name}_check_weights(ptr %context) nounwind {{\nentry:\n"
         + "\n".join(f.lines)

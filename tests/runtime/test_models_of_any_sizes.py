@@ -52,12 +52,11 @@ def masked_encoder() -> bytes:
 
 
 def encoder_and_decoder() -> bytes:
-    """Sound is heard by convolutions and attention; words attend to those before them and to what was heard."""
+    """Sound is heard by convolutions; words attend to those before them and to what was heard."""
     n = Layers()
     heard = n.op("Relu", n.op("Conv", "sound", n.weight(WIDTH, 8, 3), n.weight(WIDTH), pads=[1, 1], strides=[2]))
     heard = n.op("Transpose", heard, perm=[0, 2, 1])
     batch, length, rows = n.size("ids", 0), n.size("ids", 1), n.size(heard, 1)
-    heard = n.attended(heard, batch, rows, heard, rows)
     x = n.embedded("ids", length)
     low = numpy_helper.from_array(np.array([-1e4], np.float32))
     later = n.op("Trilu", n.op("ConstantOfShape", n.op("Concat", length, length, axis=0), value=low), n.constant(np.int64(1)), upper=1)

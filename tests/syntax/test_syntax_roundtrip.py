@@ -41,15 +41,10 @@ def writable(file: File) -> str:
 
 @thorough
 @given(trees.files)
-def test_every_tree_parses_back_from_its_text(file):
-    assert read(writable(file)) == file
-
-
-@thorough
-@given(trees.files)
-def test_formatting_never_changes_the_tree_and_settles_at_once(file):
-    once = fmt(Source("t.tl", writable(file)))
-    assert read(once) == file
+def test_every_tree_parses_back_from_its_text_and_from_its_layout_which_settles_at_once(file):
+    text = writable(file)
+    once = fmt(Source("t.tl", text))
+    assert read(text) == read(once) == file
     assert fmt(Source("t.tl", once)) == once
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import eq
 
 from codegen.loops.evaluate import evaluate
 from codegen.loops.nodes import Index, Int
@@ -79,6 +81,18 @@ class Artifact(Validated):
     def is_plain(self) -> bool:
         """Whether the schedule is a plainer one than what would be derived first."""
         return any(told.startswith(DERIVED_FIRST) for told in self.tried)
+
+    def told_as(self, named: Mapping[str, str]) -> Artifact:
+        """Return it with other names for sizes in what people are told of it, where that is a kernel of another program, too."""
+        if all(map(eq, named, named.values())):
+            return self
+
+        def told(text: str) -> str:
+            return re.sub(r"[\w.]+", lambda word: named.get(word[0], word[0]), text)
+
+        requirements = tuple(replace(r, text=told(r.text)) for r in self.requirements)
+        cases = tuple(SizeCase(told(c.range), told(c.why), told(c.schedule)) for c in self.cases)
+        return replace(self, requirements=requirements, schedule=told(self.schedule), cases=cases)
 
     def workspace_bytes(self, threads: int, sizes: Sequence[int] = ()) -> int:
         """Return what so many threads need of the workspace where `sizes` are these."""

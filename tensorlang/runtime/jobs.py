@@ -6,6 +6,7 @@ distinct(jobs)              the different jobs, and which of them each one is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,12 +16,15 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import constant_params, program_key, samples_in
-from tensorlang.graph.sizes import is_least
+from tensorlang.graph.sizes import PREFIX, is_least
 from tensorlang.planning import Rules
 from tensorlang.runtime.protocol import Tools
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import tensors
+
+_SIZE = re.compile(rf"'{re.escape(PREFIX)}\w+'")
+"""A symbol of sizes in the text of a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +64,29 @@ def job_of(graph: Graph, kernel: Kernel, bounded: bool = False) -> Job:
 
 
 def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:
-    """Return the first job of each program, layouts and constants, and for every job the position of the one that is equal to it."""
-    found: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    """Return the first job of each program, layouts and constants, and for every job the position of the one that is equal to it, but for
+    what open sizes are called: kernels are told them by their positions. Samples are about as large."""
+    found: dict[tuple[str, tuple[str, ...], tuple[int, ...]], int] = {}
     keys: dict[int, str] = {}
     first: list[Job] = []
     numbers: list[int] = []
     for job in jobs:
-        text = keys[id(job.program)] = keys.get(id(job.program)) or program_key(job.program)
-        numbers.append(found.setdefault((text, job.layouts_text, tuple(sorted(job.constants))), len(first)))
+        program = job.program
+        text = keys[id(program)] = keys.get(id(program)) or program_key(program)
+        text = _with_sizes_numbered(text + job.layouts_text) if program.sizes else text + job.layouts_text
+        scales = tuple(map(_scale, (job.at[name] for name in program.sizes if name in job.at)))
+        numbers.append(found.setdefault((text, tuple(sorted(job.constants)), scales), len(first)))
         if numbers[-1] == len(first):
             first.append(job)
     return first, numbers
+
+
+def _with_sizes_numbered(text: str) -> str:
+    """Return the text of a program with its symbols of sizes called by numbers, in the order in which they come."""
+    numbers: dict[str, str] = {}
+    return _SIZE.sub(lambda name: numbers.setdefault(name[0], str(len(numbers))), text)
+
+
+def _scale(sample: int) -> int:
+    """Return what two samples share of which one schedule is as good for: powers of four that they are between."""
+    return sample.bit_length() // 2

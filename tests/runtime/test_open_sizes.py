@@ -429,6 +429,33 @@ def test_an_index_that_is_out_of_range_is_named_when_sizes_are_open() -> None:
     assert "50" in str(refused.value)
 
 
+def two_of_one_kind(columns: int) -> bytes:
+    """Two times the same, of different numbers of rows."""
+    n = Net()
+    kinds = {"i": TensorProto.INT64, "j": TensorProto.INT64}
+    results = [n.op("Gather", n.op("Softmax", x, axis=-1), k) for x, k in (("x", "i"), ("z", "j"))]
+    return n.model({"x": ["rows", columns], "i": ["picked"], "z": ["others", columns], "j": ["taken"]}, *results, types=kinds)
+
+
+def test_kernels_that_differ_in_what_sizes_are_called_are_one_which_tells_of_the_sizes_at_hand() -> None:
+    data = two_of_one_kind(12)
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    tried = [{"rows": a, "picked": 5, "others": b, "taken": 7} for a, b in ((59, 61), (60, 700), (700, 60))]
+    check(model, data, tried)
+    feeds = feeds_for(data, tried[0])
+    assert "4 kernels (2 distinct)" in str(model.explain(feeds))
+    with pytest.raises(tl.RunError, match=r"`size\.others`\.\.`size\.others`"):
+        model.run(feeds | {"j": np.full(7, 70)})
+
+
+def test_kernels_for_sizes_that_are_far_apart_have_schedules_of_their_own() -> None:
+    data = two_of_one_kind(10)
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    far = {"rows": 60, "picked": 5, "others": 700, "taken": 70}
+    check(model, data, [far])
+    assert "4 kernels (4 distinct)" in str(model.explain(feeds_for(data, far)))
+
+
 def test_profiles_memory_and_prepared_runs_are_those_of_the_sizes_at_hand() -> None:
     data = perceptron()
     model = tl.compile(data, threads=1, sizes="symbolic")

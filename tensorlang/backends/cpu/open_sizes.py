@@ -235,7 +235,8 @@ def _compiled(kernels: Sequence[tuple[Graph, Kernel]], toolchain: Toolchain, pro
     every = [job_of(owner, node, bounded) for owner, node in kernels]
     jobs, positions = distinct(every)
     made = toolchain.compile(jobs, progress)
-    return [_Made(made[position], job.program.sizes) for job, position in zip(every, positions, strict=True)]
+    shared = [(job.program.sizes, jobs[position].program.sizes, made[position]) for job, position in zip(every, positions, strict=True)]
+    return [_Made(artifact.told_as(dict(zip(names, sizes, strict=True))), sizes) for sizes, names, artifact in shared]
 
 
 def _told_sizes(node: Extern, symbols: Symbols) -> tuple[int | str, ...]:

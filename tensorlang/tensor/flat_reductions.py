@@ -3,7 +3,11 @@
     before   y[i, j] = sum(k) (sum(l) x[i + k, j + l])
     after    y[i, j] = sum(k, l) x[i + k, j + l]
 
+    before   y[i] = sum(k, p[i] <= k, k < p[i + 1]) (sum(l) v[k, l] * x[l])
+    after    y[i] = sum(k, l, p[i] <= k, k < p[i + 1]) v[k, l] * x[l]
+
 Then the inner one needs no tensor of its own. It keeps that where several points share it, or what it reads: there a tensor saves work.
+Points that a condition tells apart seldom share a term: they ask for terms of their own.
 Sums and products that round are left as they are in `strict` mode, where their order is part of what they mean.
 """
 
@@ -49,7 +53,8 @@ def _are_one(outer: Reduce, inner: Reduce, around: Set[str], strict: bool) -> bo
     several points in `around` share is computed once, and a product of matrices keeps its register tiles."""
     kind, dtype = outer.reducer.kind, outer.reducer.dtypes[0]
     is_same = kind is not None and kind == inner.reducer.kind and outer.reducer.dtypes == inner.reducer.dtypes
-    is_plain = all(e.filter is None and e.init is None for e in (outer, inner))
+    is_plain = inner.filter is None and outer.init is None and inner.init is None
     rounds = kind in ("sum", "prod") and dtype.is_float
-    terms = around | {b.name for b in inner.binders}
+    apart = frozenset() if outer.filter is None else index_names(outer.filter)
+    terms = (around - apart) | {b.name for b in (*outer.binders, *inner.binders)}
     return is_same and is_plain and not (rounds and strict) and any(terms <= index_names(r) for r in reads(inner.body[0]))

@@ -30,6 +30,20 @@ def test_windows_of_windows_are_windows_of_two_axes(kind: str) -> None:
     assert_same(program, proven(program, Schedule(program.name)), {"N": 2, "M": 3, "K": 4})
 
 
+RANGES = "v: i32[Z, N], p: i64[M], q: i64[M], x: i32[N]) -> (y: i32[M])"
+RANGE = "y[i] = sum(k in 0..Z, p[i] <= k, k < q[i]) (sum(l in 0..N) v[k, l] * x[l])"
+
+
+def test_terms_of_a_range_of_data_are_those_of_one_sum() -> None:
+    program = operator(RANGES, RANGE)
+    assert len(lift(program).definitions) == 1
+    assert_same(program, proven(program, Schedule(program.name)), {"M": 3, "N": 4, "Z": 5})
+
+
+def test_terms_that_every_point_asks_for_keep_their_tensor() -> None:
+    assert len(lift(operator(RANGES, RANGE.replace("p[i] <= k, k < q[i]", "p[k] > 1").replace("0..Z", "0..M"))).definitions) > 1
+
+
 @pytest.mark.parametrize("case", APART)
 def test_what_saves_work_or_is_no_term_by_itself_keeps_its_tensor(case: str) -> None:
     assert len(lift(operator(PARAMS.format("i32"), APART[case])).definitions) > 1

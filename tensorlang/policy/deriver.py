@@ -10,6 +10,7 @@ from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Int
 from tensorlang.lower.prefetch import LINE_BYTES
+from tensorlang.policy.asked import with_asked_terms
 from tensorlang.policy.cpu.values import instructions
 from tensorlang.policy.element_types import computed_bytes
 from tensorlang.policy.followers import accumulations
@@ -142,7 +143,7 @@ def deriver(
     lifted, schedule = with_factors_apart(lift(program), Schedule(program.name))
     flat, stored = flattened(lifted, layouts)
     start = deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())
-    d = _partial(_narrowed(_tabulated(_composed(_scanned(_hoisted(start))))))
+    d = _partial(_narrowed(_tabulated(_composed(_scanned(_asked(_hoisted(start)))))))
     d = d if d is start else deriver_of(lift(d.program), machine, d.layouts, constants, d.schedule)  # `apply` lifts it, too
     return sampled(_with_separate(d), at)
 
@@ -222,6 +223,14 @@ def _hoisted(d: Deriver) -> Deriver:
             if not isinstance(made, str):
                 d = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.hoist(*(f"{tensor}.{axis}" for tensor, axis in axes)))
     return d
+
+
+def _asked(d: Deriver) -> Deriver:
+    """Return the state with maps of which few elements are asked for, as data say, written where these are."""
+    made = with_asked_terms(d.program)
+    if made is None or problems_since(d.program, made[0]):
+        return d
+    return _asked(deriver_of(made[0], d.machine, d.layouts, d.constants, d.schedule.inline(made[1])))
 
 
 def _scanned(d: Deriver) -> Deriver:

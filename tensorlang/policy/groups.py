@@ -26,7 +26,7 @@ FEWEST_LANES = 4
 class FusionGroup:
     """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes, or that make up a
     contraction between transformations, or attention in one pass over the keys. `fused`: they share all their loops; `joint`:
-    their steps."""
+    their steps; `asked`: the last asks for few elements of the first."""
 
     head: Definition
     members: tuple[Definition, ...]
@@ -35,6 +35,7 @@ class FusionGroup:
     online: Online | None = None
     fused: bool = False
     joint: bool = False
+    asked: bool = False
 
 
 def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:

@@ -1,16 +1,21 @@
-"""Sums whose terms go where data say: along which axes these name the element that a term is for.
+"""Sums whose terms go where data say: along which axes these name the element that a term is for, or between which terms they say that
+those of an element lie.
 
-y[g] = sum(j, ids[j] == g) x[j]      `g` is data, indexed by `j`: one step for each term, rather than one for each term and element
+y[g] = sum(j, ids[j] == g) x[j]                          `g` is data, indexed by `j`: one step for each term, rather than one for each
+                                                         term and element
+y[i] = sum(k, start[i] <= k, k < start[i + 1]) x[k]      `k` goes through a range of data, indexed by `i`
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
+from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
-from tensorlang.tensor.facts import named_by_data
-from tensorlang.tensor.nodes import Definition, Expr
-from tensorlang.tensor.walk import index_names, reduces
+from tensorlang.tensor.facts import conjuncts, named_by_data
+from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Reduce
+from tensorlang.tensor.walk import index_names, reduces, tensor_names
 
 SCATTERED_FROM = 8
 """Elements along axes that data name, from which on asking each of them whether a term is for it takes longer."""
@@ -34,3 +39,38 @@ def named_axes(definition: Definition, condition: Expr) -> tuple[tuple[str, ...]
     if prod(sizes[a] or OPEN_EXTENT for a in found) < SCATTERED_FROM or not found:
         return None
     return tuple(a for a in definition.axes if a in found), frozenset(indexed)
+
+
+def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
+    """Return the binders of sums whose first and last terms data say, `start[i] <= k < start[i + 1]`, with the axes that these data are
+    indexed by: points along such an axis have little in common."""
+    found: dict[str, frozenset[str]] = {}
+    for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.filter is not None):
+        limits: dict[str, dict[bool, frozenset[str]]] = {}
+        for limit in (limit_of(reduce, c) for c in conjuncts(reduce.filter)):
+            if limit is not None:
+                limits.setdefault(limit.binder, {})[limit.lower] = index_names(limit.data) & {*definition.axes}
+        found |= {k: sides[False] | sides[True] for k, sides in limits.items() if len(sides) == 2}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A condition of a sum by which data say where its terms begin, or else end."""
+
+    binder: str
+    lower: bool
+    data: Expr
+
+
+def limit_of(reduce: Reduce, condition: Expr) -> Limit | None:
+    """Return what a condition of a sum says of where its terms begin or end; None where it says nothing of that, or not by data alone."""
+    match condition:
+        case Compare("<" | "<=" | ">" | ">=" as op, IndexValue(AffineName(k)), data):
+            found = Limit(k, op in (">", ">="), data)
+        case Compare("<" | "<=" | ">" | ">=" as op, data, IndexValue(AffineName(k))):
+            found = Limit(k, op in ("<", "<="), data)
+        case _:
+            return None
+    binders = {b.name for b in reduce.binders}
+    return found if found.binder in binders and tensor_names(found.data) and index_names(found.data).isdisjoint(binders) else None

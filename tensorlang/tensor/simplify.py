@@ -50,10 +50,12 @@ from tensorlang.tensor.types import Types, scalar_dtype, types_of
 from tensorlang.tensor.walk import (
     Fresh,
     children,
+    components,
     definers,
     definition_reads,
     fresh_for,
     index_names,
+    is_recurrence,
     map_children,
     map_pieces,
     map_values,
@@ -78,12 +80,29 @@ def can_inline(definition: Definition) -> bool:
     )
 
 
+def can_repeat(program: Program, definition: Definition) -> bool:
+    """Tell whether the terms of reductions alone read a reduction, which may then be a part of each of these: one tensor, in no
+    recurrence."""
+    name = definition.tensors[0].name
+    if len(definition.tensors) > 1 or is_recurrence(next(g for g in components(program) if definition in g)):
+        return False
+    return not any(r.tensor == name for d in program.definitions for p in d.pieces for r in _reads_outside(p.value))
+
+
+def _reads_outside(e: Expr) -> Iterator[Read]:
+    """Yield the reads in `e` that are in no term of a reduction."""
+    if isinstance(e, Read):
+        yield e
+    terms = e.body if isinstance(e, Reduce) else ()
+    yield from (r for child in children(e) if child not in terms for r in _reads_outside(child))
+
+
 def inline(program: Program, tensor: str) -> Program:
     """Return `program` with the reads of `tensor` replaced by its value, as far as an index from data allows it.
 
-    The definition stays if something still needs it. Raises InternalError for what `can_inline` refuses."""
+    The definition stays if something still needs it. Raises InternalError for what `can_inline` and `can_repeat` refuse."""
     definition = definers(program)[tensor]
-    if not can_inline(definition):
+    if not can_inline(definition) and not can_repeat(program, definition):
         raise InternalError("inline", f"`{tensor}` cannot be inlined")
     fresh = fresh_for(program)
 

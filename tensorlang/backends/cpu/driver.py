@@ -52,6 +52,7 @@ from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import drop_stack_to_registers, promote_accumulators
 from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
+from codegen.loops.sink import sink_loops
 from codegen.loops.stages import staged
 from codegen.loops.tiles import tiled
 from codegen.loops.unread import without_unread
@@ -278,6 +279,7 @@ def loops_of(
     except Unfit as refused:
         raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
     ahead = _simplified(pinned(ahead), ahead)
+    ahead = ahead if (under := sink_loops(ahead)) == ahead else simplify(pinned(under))
     split = partition(ahead)
     there = {id(note) for _, note in noted_loops(Partitioned, *ahead.body)}
     gone = (note for notes in plan.about_loops.values() for note in notes if isinstance(note, Partitioned) and id(note) not in there)

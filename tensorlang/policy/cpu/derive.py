@@ -6,6 +6,7 @@
     short rows      several tensors of rows that fill no vector: lanes are rows (`row_lanes`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     terms           what recurrences along rows make without themselves, in loops of its own (`recurrence_terms`)
+    asked           sums of which others ask for few, as data say: where they are asked for (`asked_sums`)
     again           few elements that sums need for each term, where they are read (`inlined_terms`)
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
     sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tensorlang.policy.cpu.asked_sums import derive_asked_sum, with_asked_sums
 from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
@@ -58,7 +60,8 @@ def derive(
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
     d = d if plain else with_sums_apart(with_terms_apart(with_inlined_terms(d)))
-    for strip in fused(d, fusion_groups(d)):
+    groups = fusion_groups(d)
+    for strip in fused(d, groups if plain else with_asked_sums(d, groups)):
         _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)
@@ -113,6 +116,9 @@ def _derive_group(d: Deriver, group: FusionGroup) -> None:
         if not derive_joint_steps(d, group):
             for head in group.members:
                 _derive_group(d, FusionGroup(head, (head,), len(head.axes)))
+        return
+    if group.asked:
+        derive_asked_sum(d, group)
         return
     joined = {id(m) for m in group.members if not d.plain and is_joined(d, m)}
     if joined:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import ceil, log2, prod
 
 from codegen.dtypes import compute_dtype
@@ -53,12 +52,12 @@ from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
 from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes
 from tensorlang.policy.pointwise import picked_in_registers
+from tensorlang.policy.scatters import limit_of, ranges_of_data
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, names_of_slot, step_in_memory, step_inside, unit_stride
 from tensorlang.tensor.facts import conjuncts, is_of_indices, is_search
-from tensorlang.tensor.nodes import Compare as TensorCompare
-from tensorlang.tensor.nodes import Definition, Dynamic, Expr, IndexValue, Piece, Read, Reduce, Select
-from tensorlang.tensor.walk import components, index_names, is_recurrence, nodes, reads, reduces, substitute, tensor_names, tensor_table
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Piece, Read, Reduce, Select
+from tensorlang.tensor.walk import components, index_names, is_recurrence, nodes, reads, reduces, substitute, tensor_table
 
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code. And of
@@ -113,44 +112,10 @@ def remainders(guard: Cond) -> Iterator[Mod]:
             yield from (e for e in (c.lhs, c.rhs) if isinstance(e, Mod))
 
 
-def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
-    """Return the binders of sums whose first and last terms data say, `start[i] <= k < start[i + 1]`, with the axes that these data are
-    indexed by: points along such an axis have little in common."""
-    found: dict[str, frozenset[str]] = {}
-    for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.filter is not None):
-        limits: dict[str, dict[bool, frozenset[str]]] = {}
-        for limit in map(partial(_limit, reduce), conjuncts(reduce.filter)):
-            if limit is not None:
-                limits.setdefault(limit.binder, {})[limit.lower] = index_names(limit.data) & {*definition.axes}
-        found |= {k: sides[False] | sides[True] for k, sides in limits.items() if len(sides) == 2}
-    return found
-
-
 def names_of_conditions(definition: Definition) -> frozenset[str]:
     """Return the names that conditions of sums depend on which data answer."""
     found = (c for p in definition.pieces for r in reduces(p.value) for c in conjuncts(r.filter) if not is_of_indices(c))
     return frozenset[str]().union(*map(index_names, found))
-
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """A condition of a sum by which data say where its terms begin, or else end."""
-
-    binder: str
-    lower: bool
-    data: Expr
-
-
-def _limit(reduce: Reduce, condition: Expr) -> _Limit | None:
-    match condition:
-        case TensorCompare("<" | "<=" | ">" | ">=" as op, IndexValue(AffineName(k)), data):
-            found = _Limit(k, op in (">", ">="), data)
-        case TensorCompare("<" | "<=" | ">" | ">=" as op, data, IndexValue(AffineName(k))):
-            found = _Limit(k, op in ("<", "<="), data)
-        case _:
-            return None
-    binders = {b.name for b in reduce.binders}
-    return found if found.binder in binders and tensor_names(found.data) and index_names(found.data).isdisjoint(binders) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +296,7 @@ class BlockCost:
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
         """Tell whether a condition is where a loop begins or ends, and asked of no term."""
-        limit = _limit(reduce, condition)
+        limit = limit_of(reduce, condition)
         return limit is not None and limit.binder in self.ranged
 
     def _work(self, roots: Sequence[Expr], step: Sequence[str] = (), *, conditional: bool = False) -> tuple[_Work, _Work]:

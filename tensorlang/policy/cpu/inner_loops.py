@@ -29,13 +29,13 @@ from tensorlang.policy.cpu.inner_cost import (
     BlockCost,
     InnerLoops,
     names_of_conditions,
-    ranges_of_data,
     remainders,
 )
 from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.cpu.reloads import Reloads
 from tensorlang.policy.cpu.shared_sums import add_shared_sums, names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, in_order
+from tensorlang.policy.scatters import ranges_of_data
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import Along, axes_of_copy
 from tensorlang.schedule.plan import full

@@ -50,7 +50,7 @@ from polyhedral.expr import And, Compare, Cond, Not, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_LOADS, from_memory_cycles
-from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of, ranges_of_data
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_blocks, best_inner_loops, candidates
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
@@ -61,7 +61,7 @@ from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_itself, with_lifted
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import shared_axis
-from tensorlang.policy.scatters import scattered_axes
+from tensorlang.policy.scatters import ranges_of_data, scattered_axes
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride
@@ -196,7 +196,7 @@ def _apart(d: Deriver, name: str) -> Deriver | None:
 
 def _is_own(group: FusionGroup) -> bool:
     """Tell whether a group is made of definitions alone."""
-    return group.transformed is None and group.online is None and not group.fused and not group.joint
+    return group.transformed is None and group.online is None and not (group.fused or group.joint or group.asked)
 
 
 def _made_for_terms(d: Deriver) -> list[set[str]]:
@@ -275,7 +275,7 @@ def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
 def _is_simple(d: Deriver, strip: Strip) -> bool:
     """Tell whether each member of a group may share its loops."""
     group = strip.group
-    if strip.rows or group.transformed is not None or group.online is not None or has_row_lanes(d, group):
+    if strip.rows or group.transformed is not None or group.online is not None or group.asked or has_row_lanes(d, group):
         return False
     return group.fused or (not group.joint and _may_share(d, group.members))
 

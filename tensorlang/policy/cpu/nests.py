@@ -646,7 +646,7 @@ def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], na
             together = ceil(extent / (d.machine.threads if is_threading_profitable(d, (definition,)) else 1))
         d.add(d.schedule.split(full(name, neighbours), together, (f"{neighbours}_o", f"{neighbours}_i")))
         outer[outer.index(neighbours)], between = f"{neighbours}_o", [f"{neighbours}_i"]
-    lanes = _lanes_of_row(sizes[rest[-1]], lanes) if rest else 1
+    lanes = lanes_of_row(sizes[rest[-1]], lanes) if rest else 1
     if lanes > 1:
         last = rest[-1]
         d.add(d.schedule.split(full(name, last), lanes, (f"{last}_o", f"{last}_v")))
@@ -666,7 +666,7 @@ def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], na
         d.add(d.schedule.parallel(full(name, outer[0])))
 
 
-def _lanes_of_row(extent: int | None, lanes: int) -> int:
+def lanes_of_row(extent: int | None, lanes: int) -> int:
     """Return how many elements of a row vectors of at most so many lanes hold, so that it takes the fewest, whole ones rather than one more
     for what they leave; 1 where they are single elements."""
     if extent is None:

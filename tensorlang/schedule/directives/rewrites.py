@@ -27,7 +27,7 @@ from tensorlang.tensor.factorize import factorized
 from tensorlang.tensor.invariant_axes import without_axes
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.simplify import can_inline, inline
+from tensorlang.tensor.simplify import can_inline, can_repeat, inline
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
@@ -41,10 +41,11 @@ def _inline(state: State, directive: syntax.Directive) -> None:
             raise error("S0202", f"`{name}` cannot be inlined: {why}", directive.span)
         if name in state.packed.values():
             raise error("S0202", f"`{name}` cannot be inlined: it is a copy that `pack` makes", directive.span, help="leave out the `pack`")
-        made = inline(state.program, name) if can_inline(definition) else absorbed(state.program, definition)
+        is_part = can_inline(definition) or can_repeat(state.program, definition)
+        made = inline(state.program, name) if is_part else absorbed(state.program, definition)
         if made is None:
             title = f"`{name}` cannot be inlined: it is a reduction, a recurrence or one of several results"
-            help_ = "a reduction can be where one equation reads it, each element once and outside of other reductions"
+            help_ = "a reduction can be where one equation reads it, each element once, or where terms of reductions alone do"
             raise error("S0202", title, directive.span, help=help_)
         state.program = eliminate_dead(made)
 

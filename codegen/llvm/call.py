@@ -28,6 +28,7 @@ from codegen.llvm.pool import Pool
 from codegen.llvm.scratch import Scratch, aligned, block
 from codegen.llvm.signals import STOPPED, kept_exception
 from codegen.llvm.stub import Description, description, into, named, positional
+from codegen.llvm.stub_numbers import taken as numbers_taken
 
 Array = np.ndarray[Any, Any]
 
@@ -77,11 +78,21 @@ class Callable:
         self._scratch_bytes = scratch_bytes
         self._failure = failure
         self.scratch = Scratch() if scratch is None else scratch
-        words = _described(address, inputs, outputs, self._rest, (self.scratch, scratch_bytes), pool)
+        self._described = partial(_described, address, inputs, outputs, self._rest, (self.scratch, scratch_bytes), pool)
+        words = self._described()
         words.kept += [constants, pool]
         self.quick = positional(words)
         self.by_name = named(words)
         self.writes = into(words)
+
+    def quick_for_numbers(self, named: Sequence[bool]) -> Function[..., Any] | None:
+        """Return `quick` for callers that have numbers, too, for inputs without axes. `named`: which of them have the element types of
+        their declarations, so that they take those that Python has; others take NumPy's scalars of their own types."""
+        if all(port.shape for port in self.inputs):
+            return self.quick
+        words = self._described([0 if p.shape else numbers_taken(p.dtype, named=n) for p, n in zip(self.inputs, named, strict=True)])
+        words.kept.append(self)
+        return positional(words)
 
     def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
         """Return the outputs, freshly allocated: an array, or a tuple when there are several."""
@@ -195,13 +206,20 @@ class Callable:
 
 
 def _described(
-    entry: int, inputs: Sequence[Port], outputs: Sequence[Port], rest: Sequence[int], scratch: tuple[Scratch, int], pool: Pool | None
+    entry: int,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    rest: Sequence[int],
+    scratch: tuple[Scratch, int],
+    pool: Pool | None,
+    numbers: Sequence[int] = (),
 ) -> Description:
-    """Return the words that the stubs read."""
+    """Return the words that the stubs read. `numbers`: which each of the inputs takes (`stub_numbers`)."""
     ports = (*outputs, *inputs)
     extents = [np.array(port.shape, np.int64) for port in ports]
     words = [entry, len(outputs), len(inputs), len(rest), scratch[0].place.ctypes.data, scratch[1]]
     words += [0, 0] if pool is None else [pool.address, pool.call_address]
-    for port, shape in zip(ports, extents, strict=True):
-        words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name), prod(port.shape) * port.dtype.size_bytes]
+    taken = (*(0 for _ in outputs), *(numbers or (0 for _ in inputs)))
+    for port, shape, some in zip(ports, extents, taken, strict=True):
+        words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name), prod(port.shape) * port.dtype.size_bytes, some]
     return description([*words, *rest], [ports, extents, scratch])

@@ -6,11 +6,11 @@
 
 A description is one block of words that tells the stub what to compare arrays with and what to call:
 
-    entry, outputs, inputs, rest, scratch, its bytes, pool, its call, then five words a port, outputs first, then the rest: constants
+    entry, outputs, inputs, rest, scratch, its bytes, pool, its call, then six words a port, outputs first, then the rest: constants
     and numbers
     scratch the address of two words: that of a block, 0 while a call has it, and the bytes of that; how many of them a call needs follows
     pool    0, or where the threads are that run it (`pool.Pool`), and the function that calls an entry on them
-    port    dtype object, rank, address of the extents, name object, bytes
+    port    dtype object, rank, address of the extents, name object, bytes, which numbers it takes (`stub_numbers`)
 
 The stub reads array objects as NumPy's C interface lays them out, makes the outputs or takes those that are given, lets other Python
 threads run, and calls `entry` with the addresses of outputs, inputs, rest and scratch. It returns `NotImplemented` for arguments that are
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.llvm import signals
+from codegen.llvm import signals, stub_numbers
 from codegen.llvm.jit import kept_object, load
 from codegen.llvm.signals import STOPPED
 from codegen.llvm.target import host
@@ -93,12 +93,15 @@ class _Stubs:
             "tl_array_type": id(np.ndarray),
             "tl_dict_type": id(dict),
             "tl_refused": id(NotImplemented),
-        }
+        } | stub_numbers.imports()
         target = host()
         self._library = load(
             [
                 kept_object(
-                    "stubs", _STUBS.replace("<TRIPLE>", target.triple).replace("<STOPPED>", str(STOPPED - (1 << 32))), target, Cache()
+                    "stubs",
+                    (_STUBS + stub_numbers.TEXT).replace("<TRIPLE>", target.triple).replace("<STOPPED>", str(STOPPED - (1 << 32))),
+                    target,
+                    Cache(),
                 )
             ],
             imports,
@@ -129,6 +132,7 @@ def _stubs() -> _Stubs | None:
         and tuple(extents.from_address(words[4])) == probe.shape
         and words[7] == id(probe.dtype)
         and words[8] & 0xFFFFFFFF == probe.flags.num
+        and stub_numbers.as_expected()
     )
     table = getattr(np._core._multiarray_umath, "_ARRAY_API", None) if as_expected else None  # type: ignore[attr-defined]
     if table is None:
@@ -146,6 +150,7 @@ _PYTHON = (
     "Py_DecRef",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
+    "PyLong_AsLongLongAndOverflow",
     "PyLong_FromLong",
     "PyTuple_New",
     "PyTuple_SetItem",
@@ -180,13 +185,17 @@ declare ptr @PyErr_Occurred()
 declare void @PyErr_Restore(ptr, ptr, ptr)
 @tl_raised = external global [3 x ptr]
 
-; Whether an object is an array of just the dtype and shape of a port, dense and aligned.
+; Whether an object is an array of just the dtype and shape of a port, dense and aligned, or a number that the port takes.
 define internal i1 @fits(ptr %o, ptr %port) nounwind {
 entry:
   %tp = getelementptr i8, ptr %o, i64 8
   %type = load ptr, ptr %tp, align 8
   %array = icmp eq ptr %type, @tl_array_type
-  br i1 %array, label %look, label %no
+  br i1 %array, label %look, label %other
+other:
+  %kind = call i32 @number_kind(ptr %o, ptr %port)
+  %number = icmp ne i32 %kind, 0
+  ret i1 %number
 look:
   %dp = getelementptr i8, ptr %o, i64 56
   %descr = load ptr, ptr %dp, align 8
@@ -280,6 +289,7 @@ entry:
   %n1 = add i64 %n0, %rest
   %n2 = add i64 %n1, 1
   %bases = alloca i64, i64 %n2, align 8
+  %slots = alloca i64, i64 %inputs, align 8
   %fresh = icmp eq ptr %given, null
   br label %make
 make:
@@ -294,7 +304,7 @@ take:
   call void @Py_IncRef(ptr %g)
   br label %made
 new:
-  %off = mul i64 %k, 5
+  %off = mul i64 %k, 6
   %port = getelementptr i64, ptr %ports, i64 %off
   %descr = load ptr, ptr %port, align 8
   %rankp = getelementptr i64, ptr %port, i64 1
@@ -322,21 +332,36 @@ failed:
 take_inputs:
   br label %input
 input:
-  %i = phi i64 [ 0, %take_inputs ], [ %i1, %put ]
+  %i = phi i64 [ 0, %take_inputs ], [ %i1, %based ]
   %more_in = icmp slt i64 %i, %inputs
   br i1 %more_in, label %put, label %take_rest
 put:
   %ap = getelementptr ptr, ptr %args, i64 %i
   %a = load ptr, ptr %ap, align 8
-  %adp = getelementptr i8, ptr %a, i64 16
-  %adata = load i64, ptr %adp, align 8
   %at = add i64 %i, %outputs
+  %atp = getelementptr i8, ptr %a, i64 8
+  %atype = load ptr, ptr %atp, align 8
+  %anarray = icmp eq ptr %atype, @tl_array_type
+  br i1 %anarray, label %array, label %scalar
+array:
+  %adp = getelementptr i8, ptr %a, i64 16
+  %adata = load ptr, ptr %adp, align 8
+  br label %based
+scalar:
+  %aoff = mul i64 %at, 6
+  %aport = getelementptr i64, ptr %ports, i64 %aoff
+  %aslot = getelementptr i64, ptr %slots, i64 %i
+  %element = call ptr @number_at(ptr %a, ptr %aport, ptr %aslot)
+  %lost = icmp eq ptr %element, null
+  br i1 %lost, label %busy, label %based
+based:
+  %address = phi ptr [ %adata, %array ], [ %element, %scalar ]
   %abase = getelementptr i64, ptr %bases, i64 %at
-  store i64 %adata, ptr %abase, align 8
+  store ptr %address, ptr %abase, align 8
   %i1 = add i64 %i, 1
   br label %input
 take_rest:
-  %portwords = mul i64 %n0, 5
+  %portwords = mul i64 %n0, 6
   %words = getelementptr i64, ptr %ports, i64 %portwords
   br label %word
 word:
@@ -430,7 +455,7 @@ look:
   %ap = getelementptr ptr, ptr %args, i64 %i
   %a = load ptr, ptr %ap, align 8
   %k = add i64 %first, %i
-  %off = mul i64 %k, 5
+  %off = mul i64 %k, 6
   %port = getelementptr i64, ptr %ports, i64 %off
   %ok = call i1 @fits(ptr %a, ptr %port)
   %i1 = add i64 %i, 1
@@ -459,7 +484,7 @@ look:
   %writes = icmp ne i32 %writeable, 0
   %op0 = getelementptr i8, ptr %o, i64 16
   %start = load i64, ptr %op0, align 8
-  %off = mul i64 %k, 5
+  %off = mul i64 %k, 6
   %bp = getelementptr i64, ptr %ports, i64 %off
   %bytesp = getelementptr i64, ptr %bp, i64 4
   %bytes = load i64, ptr %bytesp, align 8
@@ -475,7 +500,7 @@ compare:
   %a = load ptr, ptr %ap, align 8
   %ap0 = getelementptr i8, ptr %a, i64 16
   %astart = load i64, ptr %ap0, align 8
-  %aoff = mul i64 %j, 5
+  %aoff = mul i64 %j, 6
   %abp = getelementptr i64, ptr %ports, i64 %aoff
   %abytesp = getelementptr i64, ptr %abp, i64 4
   %abytes = load i64, ptr %abytesp, align 8
@@ -575,7 +600,7 @@ fill:
   %left = icmp slt i64 %j, %outputs
   br i1 %left, label %set, label %full
 set:
-  %off = mul i64 %j, 5
+  %off = mul i64 %j, 6
   %port = getelementptr i64, ptr %ports, i64 %off
   %namep = getelementptr i64, ptr %port, i64 3
   %name = load ptr, ptr %namep, align 8
@@ -664,7 +689,7 @@ next:
   br i1 %more, label %look, label %go
 look:
   %k = add i64 %outputs, %i
-  %off = mul i64 %k, 5
+  %off = mul i64 %k, 6
   %port = getelementptr i64, ptr %ports, i64 %off
   %namep = getelementptr i64, ptr %port, i64 3
   %name = load ptr, ptr %namep, align 8

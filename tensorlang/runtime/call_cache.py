@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from codegen.dtypes import DTYPES, DType
 from codegen.forks import Lock
 from tensorlang.diagnostics import RunError
 from tensorlang.runtime.arguments import as_tensor, types_known
@@ -41,9 +43,33 @@ class _Entry:
 
     native: Direct
     order: tuple[int, ...] | None
+    quick: Callable[..., Any] | None
+    """The code for a call by position alone, which may have numbers for what has no axes."""
 
-    def inputs(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        return arrays if self.order is None else [arrays[k] for k in self.order]
+    def inputs(self, given: Sequence[T]) -> Sequence[T]:
+        return given if self.order is None else [given[k] for k in self.order]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The form of a call, and its arrays; where numbers are given for arrays, these, with what they are given for, and which types the
+    arrays settle."""
+
+    form: Form
+    given: list[Any]
+    numbers: Sequence[tuple[int, sx.Param]]
+    known: Callable[[], Mapping[str, DType]]
+
+    def arrays(self) -> list[Array] | None:
+        """Return the arrays, those of numbers made; None where what one is given for does not hold it."""
+        made = self.given.copy()
+        try:
+            known = self.known() if self.numbers else {}
+            for k, param in self.numbers:
+                made[k] = as_tensor(made[k], param, known)
+        except RunError:
+            return None
+        return made
 
 
 class CallCache:
@@ -65,30 +91,29 @@ class CallCache:
 
     def result(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """Return what a call returns, or `NotImplemented` for one that is not known. Raises RunError as the code does."""
-        read = self._read(args, named)
-        entry = None if read is None else self._last.get(read[0])
-        if read is None or entry is None:
+        call = self._read(args, named)
+        entry = None if call is None else self._last.get(call.form)
+        if call is None or entry is None:
             return NotImplemented
-        form, arrays = read
-        native = entry.native
-        found = native.quick(*entry.inputs(arrays)) if native.quick is not None else NotImplemented
+        found = entry.quick(*entry.inputs(call.given)) if entry.quick is not None else NotImplemented
         if found is NotImplemented:
-            entry = self._at.get((form, *map(_shape, arrays)))
-            if entry is None:
+            arrays = call.arrays()
+            entry = None if arrays is None else self._at.get((call.form, *map(_shape, arrays)))
+            if entry is None or arrays is None:
                 return NotImplemented
-            self._use(form, entry)
+            self._use(call.form, entry)
             return entry.native(*entry.inputs(arrays))
         if type(found) is int:
-            raise native.failed(found)
+            raise entry.native.failed(found)
         return found
 
     def written(self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
         """Return what a call that writes into `out` returns, or `NotImplemented` for what is not known or does not fit. Raises RunError as
         the code does."""
-        read = self._read(args, named)
-        if read is None:
+        call = self._read(args, named)
+        if call is None or (arrays := call.arrays()) is None:
             return NotImplemented
-        form, arrays = read
+        form = call.form
         found = _written(self._last.get(form), arrays, out)
         if found is NotImplemented:
             entry = self._at.get((form, *map(_shape, arrays)))
@@ -99,16 +124,15 @@ class CallCache:
 
     def remember(self, args: tuple[Any, ...], named: Mapping[str, Any], native: Direct) -> None:
         """Keep the code that serves a call, where arrays are all it is about."""
-        read = self._read(args, named)
-        if read is None:
+        call = self._read(args, named)
+        if call is None or (arrays := call.arrays()) is None:
             return
-        form, arrays = read
-        order = self._places(args, named)
+        form, order = call.form, self._places(args, named)
         if not len(order) == len(arrays) == len(native.inputs):
             return  # some were made of lists
         if any(_shape(arrays[k]) != (port.dtype.numpy, port.shape) for k, port in zip(order, native.inputs, strict=True)):
             return
-        entry = _Entry(native, None if list(order) == sorted(order) else tuple(order))
+        entry = _Entry(native, None if list(order) == sorted(order) else tuple(order), self._quick(native))
         with self._lock:
             enter(self._at, (form, *map(_shape, arrays)), entry)
             enter(self._last, form, entry)
@@ -120,12 +144,21 @@ class CallCache:
             self._last[form] = entry
         if entry.order is None and form == tuple(range(len(entry.native.inputs))):
             writes = entry.native.writes
-            self.positional, self.positional_writes = entry.native.quick, None if writes is None else (len(form), writes)
+            self.positional, self.positional_writes = entry.quick, None if writes is None else (len(form), writes)
 
-    def _read(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Form, list[Array]] | None:
-        """Return the form of a call and its arrays as they are given; None for what has to be looked at: numbers in lists."""
+    def _quick(self, native: Direct) -> Callable[..., Any] | None:
+        """Return code for calls by position alone, with numbers where tensors without axes are declared."""
+        params = list(self._order)
+        if len(native.inputs) != len(params) or any(self._tensors[name].each for name in params):
+            return native.quick
+        types = (self._tensors[name].type for name in params)
+        return native.quick_for_numbers([isinstance(t, sx.TensorType) and t.dtype in DTYPES for t in types])
+
+    def _read(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> _Call | None:
+        """Return a call as it is given; None for what has to be looked at: numbers in lists."""
         form: list[object] = []
-        arrays: list[Array] = []
+        arrays: list[Any] = []
+        numbers: list[tuple[int, sx.Param]] = []
         for name, value in chain(enumerate(args), named.items()):
             kind = type(value)
             form.append(name)
@@ -134,11 +167,8 @@ class CallCache:
             elif (param := self._tensors.get(name)) is not None and (kind in _NUMBERS or issubclass(kind, np.generic)):
                 if param.each:
                     return None
-                try:
-                    known = types_known(self._params, {**dict(zip(self._order, args, strict=False)), **named}) if self._is_generic else {}
-                    arrays.append(as_tensor(value, param, known))
-                except RunError:
-                    return None
+                numbers.append((len(arrays), param))
+                arrays.append(value)
             elif kind in _PLAIN:
                 form += (kind, value)
             elif kind is float:
@@ -159,7 +189,8 @@ class CallCache:
                     return None
             else:
                 return None
-        return tuple(form), arrays
+        given = {**dict(zip(self._order, args, strict=False)), **named} if numbers and self._is_generic else {}
+        return _Call(tuple(form), arrays, numbers, partial(types_known, self._params, given))
 
     def _places(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Sequence[int]:
         """Return the places of a call's arrays in the order of the parameters they are given for."""

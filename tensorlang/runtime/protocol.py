@@ -71,6 +71,11 @@ class Direct(Protocol):
         the code fails."""
         ...
 
+    def quick_for_numbers(self, named: Sequence[bool]) -> Callable[..., Any] | None:
+        """Return the same for callers that have numbers, too, for inputs without axes: those that Python has for the inputs whose element
+        types are `named` where they are declared, NumPy's scalars of just the type for others."""
+        ...
+
     @property
     def writes(self) -> Callable[..., Any] | None:
         """The same for arrays to write into, which come first, and those to read."""

@@ -58,6 +58,51 @@ def test_a_number_is_an_array_without_axes() -> None:
     assert found == 3 and found.shape == () and type(found) is np.ndarray
 
 
+NUMBERS = {
+    "f32": [
+        (np.float32(1.5), 1.5),
+        (1.5, 1.5),
+        (np.float64(0.1), np.float32(0.1)),
+        (3, 3),
+        (2**60 + 1, 2**60),
+        (1e39, None),
+        (-np.inf, -np.inf),
+    ],
+    "f64": [(np.float64(0.1), 0.1), (0.1, 0.1), (-7, -7), (2**63, None), (np.float32(1), None), (np.nan, np.nan), (True, None)],
+    "i8": [(np.int8(-3), -3), (-128, -128), (127, 127), (128, None), (-129, None), (2**70, None), (1.0, None), (np.int16(1), None)],
+    "u16": [(np.uint16(7), 7), (65535, 65535), (65536, None), (-1, None)],
+    "i64": [(-(2**63), -(2**63)), (2**63 - 1, 2**63 - 1), (2**63, None)],
+    "u64": [(2**63 - 1, 2**63 - 1), (-1, None), (np.uint64(2**64 - 1), 2**64 - 1)],
+    "bool": [(np.True_, True), (True, None), (1, None)],
+    "f16": [(np.float16(0.5), 0.5), (0.5, None)],
+}
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_numbers_are_taken_as_their_type_holds_them(dtype: str) -> None:
+    type_, text = DTYPES[dtype], f"func one()(x: {dtype}[], out y: {dtype}[]) {{ y[] = x[] }}"
+    one = callable_of(text, [Port("x", type_, ())], [Port("y", type_, ())])
+    quick = one.quick_for_numbers([True])
+    for given, expected in NUMBERS[dtype]:
+        found = quick(given)
+        if expected is None:
+            assert found is NotImplemented, given
+        else:
+            np.testing.assert_array_equal(found, np.array(expected, type_.numpy))
+        assert one.quick(given) is NotImplemented
+    assert quick(np.array(1, type_.numpy)) == 1 and quick(np.ones(1, type_.numpy)) is NotImplemented and quick("1") is NotImplemented
+
+
+def test_numbers_of_a_type_that_is_given_are_those_of_numpy() -> None:
+    text = "func one()(x: {0}[], out y: {0}[]) {{ y[] = x[] }}"
+    single, double = (
+        callable_of(text.format(t), [Port("x", DTYPES[t], ())], [Port("y", DTYPES[t], ())]).quick_for_numbers([False])
+        for t in ("f32", "f64")
+    )
+    assert single(np.float32(2)) == 2 and single(2.0) is NotImplemented and single(2) is NotImplemented
+    assert double(np.float64(2)) is NotImplemented  # it is a float of Python, too, and these are f32 there
+
+
 class Mine(np.ndarray):
     pass
 

@@ -165,3 +165,28 @@ def test_threads_may_call_with_different_names_and_shapes_at_once(ops: tl.Operat
     for w in workers:
         w.join()
     assert not wrong
+
+
+def test_numbers_go_straight_to_the_code_of_arrays_without_axes(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = random(5), random(5, seed=1)
+    numbers = [np.float32(2), 2.0, 2, np.array(2, np.float32), np.float64(2)]
+    expected, _ = ops.axpy(2.0, x, y), ops.axpy(y=y, a=2.0, x=x)
+    sorted_out_never(ops.axpy, monkeypatch)
+    for a in numbers:
+        for found in (ops.axpy(a, x, y), ops.axpy(y=y, a=a, x=x), ops.axpy(a, x, y, out=np.empty_like(x))):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_one_number_may_be_of_two_types() -> None:
+    op = tl.parse("op f(a: f32, b: i64, c: f64) -> (y: f32, z: i64, w: f64) { y = a\n z = b + 1\n w = c / 3 }", threads=1).f
+    for _ in range(3):
+        assert [v.item() for v in op(2, 2, 2)] == [2, 3, 2 / 3]
+        assert [v.item() for v in op(b=2, a=2, c=2)] == [2, 3, 2 / 3]
+
+
+def test_a_number_that_its_type_does_not_hold_is_refused_in_every_call(ops: tl.Operators) -> None:
+    x = random(3)
+    for _ in range(2):
+        ops.axpy(1.0, x, x)
+        with pytest.raises(tl.RunError, match="R0303"):
+            ops.axpy(1e39, x, x)

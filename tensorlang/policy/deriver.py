@@ -23,6 +23,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
 from tensorlang.schedule.tables import VALUES, of_byte, tabulated
 from tensorlang.schedule.windows import STORED, Window, composed, window_lengths, windows
+from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.bands import WORTH_NARROWING, Band, bands, narrowed
 from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
@@ -90,6 +91,8 @@ class Deriver:
     """Tensors the length of whose rows is open."""
     multiples: Mapping[str, int] = field(default_factory=dict)
     """Axes, by their full names, whose extents are open, each with a number that divides its extent whatever the sizes are."""
+    unknown: frozenset[str] = frozenset()
+    """Axes and binders, by their full names, for which there are samples of any sort: their loops cannot be written out."""
 
     alone: bool = False
     """Whether directives are for one group alone, beside others that are not seen."""
@@ -106,6 +109,11 @@ class Deriver:
         return replace(self.schedule, directives=self.schedule.directives[self.rewritten :])
 
     def add(self, schedule: Schedule) -> None:
+        """Take a schedule with one more directive, which unrolls no loop that cannot be written out."""
+        *before, last = schedule.directives or (None,)
+        if last is not None and last.name == "unroll" and self.unknown:
+            known = tuple(loop for loop in last.operands if not isinstance(loop, syntax.Id) or loop.name not in self.unknown)
+            schedule = replace(schedule, directives=(*before, *((replace(last, operands=known),) if known else ())))
         self.schedule = schedule
 
     def lanes_of(self, definition: Definition) -> int:
@@ -190,6 +198,7 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
     settled = substitute_sizes(d.program, {name: to[name] for name, n in samples.items() if isinstance(n, Exactly)})
     opened: dict[str, int] = {}
     multiples: dict[str, int] = {}
+    unknown = frozenset(f"{x.tensors[0].name}.{a}" for x in d.program.definitions for a, n in extents(x).items() if n is None)
     for before, after in zip(settled.definitions, program.definitions, strict=True):
         known, name = extents(before), before.tensors[0].name
         opened |= {f"{name}.{a}": n for a, n in extents(after).items() if known[a] is None and n is not None}
@@ -203,8 +212,8 @@ def sampled(d: Deriver, at: Mapping[str, int] | None) -> Deriver:
         )
         for name, storage in d.layouts.items()
     }
-    rows = frozenset(name for name, t in tensor_table(settled).items() if t.shape and affine.constant(t.shape[-1]) is None)
-    return replace(d, program=program, layouts=layouts, open_extents=opened, open_rows=rows, multiples=multiples)
+    rows = frozenset(name for name, t in tensor_table(d.program).items() if t.shape and affine.constant(t.shape[-1]) is None)
+    return replace(d, program=program, layouts=layouts, open_extents=opened, open_rows=rows, multiples=multiples, unknown=unknown)
 
 
 def _with_separate(d: Deriver) -> Deriver:
@@ -376,7 +385,9 @@ def with_lifted(d: Deriver, name: str) -> Deriver | None:
     schedule = d.schedule.lift(name)
     made_of = replace(d, program=made, schedule=schedule, rewritten=len(schedule.directives))
     rows = d.open_rows | {m for m in axes if name in d.open_rows}
-    return replace(made_of, axes={**d.axes, **axes}, open_extents={**d.open_extents, **opened}, open_rows=rows)
+    own = {loop.removeprefix(f"{name}.") for loop in d.unknown if owned(loop, d.axes)[0] == name}
+    unknown = d.unknown | {full(m, loop) for m in axes for loop in own}
+    return replace(made_of, axes={**d.axes, **axes}, open_extents={**d.open_extents, **opened}, open_rows=rows, unknown=unknown)
 
 
 def reads_itself(definition: Definition) -> bool:

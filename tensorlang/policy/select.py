@@ -123,9 +123,9 @@ def search(
     decided = guard_env(module, operator, program, attrs, sizes or {}, {}) if at else env
     found = (
         _of_operator(request, operator, own, env, decided)
-        or _of_roles_at_samples(request, own, own)
+        or _of_roles(request, own, own)
         or _of_operator(request, operator, library, env, decided)
-        or _of_roles_at_samples(request, library, module.schedules)
+        or _of_roles(request, library, module.schedules)
     )
     if found is None and request.knobs:
         raise no_knob(next(iter(request.knobs)), (), None)
@@ -285,16 +285,9 @@ class _Inside:
     copies: Mapping[str, str]
 
 
-def _of_roles_at_samples(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
-    """Return a schedule of roles for samples of open sizes; where all of those are refused, what suits whatever the sizes are."""
-    found = _of_roles(request, wanted, written)
-    if found is not None or not samples_of(request.program, request.at):
-        return found
-    return _of_roles(replace(request, at={}), wanted, written)
-
-
 def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
-    """Return a schedule made of schedules of roles, at least one of them among `wanted`, and derived ones where no role fits."""
+    """Return a schedule made of schedules of roles, at least one of them among `wanted`, and derived ones where no role fits; of those for
+    samples of open sizes, where all of them are refused, what suits whatever the sizes are."""
     roles = [s for s in written if s.role is not None and serves(s.target, request.target)]
     if not any(s in wanted for s in roles):
         return None
@@ -327,7 +320,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
             _settle_all(request, d, parts)
             continue
         return _assembled(request, schedule, parts, plan)
-    return None
+    return _of_roles(replace(request, at={}), wanted, written) if samples_of(request.program, request.at) else None
 
 
 def _takes_roles(d: Deriver, strip: Strip) -> bool:

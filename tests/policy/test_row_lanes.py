@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from scheduled_programs import argument, assert_same
+from scheduled_programs import argument, assert_same, operator
 
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.deriver import Exactly
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
 from tensorlang.syntax.parse import parse
@@ -117,3 +118,14 @@ def test_what_is_made_for_a_few_channels_of_a_point_has_points_for_lanes(image: 
     assert any(d.startswith(f"vectorize {first}.") for d in found)
     assert not any(d == f"at {first} at y.b" for d in found)
     assert_same(made, proven(made, derive(made, MACHINE)), {})
+
+
+@pytest.mark.parametrize("text", [SMALLEST, CENTRED], ids=["smallest", "centred"])
+def test_lanes_are_rows_of_an_open_length_that_is_short_in_a_sample(text: str) -> None:
+    made = operator(*text.format(type="i32", lead="", at="").split("\n", 1))
+    schedule = derive(made, MACHINE, at={"N": 300, "K": Exactly(6)})
+    found = [show(d) for d in schedule.directives]
+    assert "vectorize y.a_v" in found and "pack x at y.a_o as [j, a]" in found
+    assert not any(d.startswith("unroll y") for d in found), "a loop of open length is not written out"
+    for rows, columns in ((37, 6), (3, 17), (33, 1), (0, 5)):
+        assert_same(made, proven(made, schedule), {"N": rows, "K": columns})

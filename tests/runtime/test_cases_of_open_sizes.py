@@ -167,6 +167,14 @@ def test_combining_lanes_is_predicted_to_take_its_time() -> None:
     assert predicted(rows.format("1", "0")) > 2 * predicted(rows.format("16", "v"))
 
 
+def test_elementary_functions_are_predicted_to_take_longer_than_divisions() -> None:
+    of_row = "for i in 0 .. N {{ for v in 0 .. 16 vector 16 {{ y[i, v] = {} }} }}"
+    function, quotient, greatest, total = (
+        predicted(of_row.format(e)) for e in ("exp(x[i, v])", "x[i, v] / 3.0_f32", "max(x[i, v], 3.0_f32)", "x[i, v] + 3.0_f32")
+    )
+    assert function > 1.5 * quotient > greatest > total
+
+
 def test_steps_that_go_through_memory_are_predicted_to_wait_for_each_other() -> None:
     steps = "for i in 1 .. N {{ for v in 0 .. 16 vector 16 {{ y[i, v] = 0.5_f32 * {}[i - 1, v] }} }}"
     assert predicted(steps.format("y")) > 2 * predicted(steps.format("x"))

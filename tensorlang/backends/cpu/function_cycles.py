@@ -37,9 +37,11 @@ from codegen.loops.verify import is_reduction
 from codegen.loops.walk import free_vars, loads, statements, walk
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
+    EXTREMUM_OPERATIONS,
     FAR_BYTES,
     FAR_LOADS,
     FORWARD_CYCLES,
+    FUNCTION_OPERATIONS,
     LATENCY_CYCLES,
     LOOP_CYCLES,
     MASKED_LOADS,
@@ -52,6 +54,7 @@ from tensorlang.policy.cpu.cost import (
     multiply_cycles,
     store_cycles,
 )
+from tensorlang.policy.deriver import ROUNDINGS
 from tensorlang.policy.machine import Machine
 
 _NEAR_STEP = 8
@@ -176,8 +179,7 @@ class _Turn:
             return 0.0
         varies = opaque or (self.vector is not None and self.vector.var in names)
         copies = prod(count for name, count in self.copies.items() if opaque or name in names)
-        slow = isinstance(n, Call) or (isinstance(n, Binary) and n.op in ("/", "//", "%"))
-        return (CALL_OPERATIONS if slow else 1) * copies * (self.vectors if varies else 1)
+        return _operations(n) * copies * (self.vectors if varies else 1)
 
     def _step(self, buffer: str, index: Sequence[Index], var: str) -> int | None:
         """Return how many elements lie between neighbours along a variable, None where that is open, or no one number."""
@@ -254,6 +256,19 @@ class _Turn:
             elif any(a != b and loop.var in free_vars(a) for n in again for a, b in zip(s.index, n.index, strict=True)):
                 waits = max(waits, (PARTS_CYCLES if self._is_part() else FORWARD_CYCLES) + LATENCY_CYCLES)
         return waits
+
+
+def _operations(n: Expr) -> float:
+    """Return the vector instructions of an operation."""
+    match n:
+        case Call(fn) if fn not in ("sqrt", *ROUNDINGS):
+            return FUNCTION_OPERATIONS
+        case Call("sqrt") | Binary("/" | "//" | "%"):
+            return CALL_OPERATIONS
+        case Binary("min" | "max"):
+            return EXTREMUM_OPERATIONS
+        case _:
+            return 1
 
 
 @dataclass(slots=True)

@@ -54,6 +54,8 @@ FEW, TIMES = (1, 3), 64
 """What a size is in other samples: so few, or so many times as much as in the samples at hand."""
 KNOWN = (1, 2, 3, 4)
 """Numbers that a size may be in loops of its own."""
+FEW_MORE = 6
+"""What a size that has such loops is in a sample of few: more than in any of these."""
 DEAR = 1.5
 """How many times as long loops have to take for a unit of a size that is such a number as where they are fastest."""
 MOST_SAMPLES = 9
@@ -215,9 +217,9 @@ def _text(planned: Planned) -> str:
 
 
 def _others(size: int, is_known: bool) -> list[int]:
-    """Return the other samples of a size: those of few, one only where there are no loops in which it is known, are for so many alone, as
-    what is scheduled for the samples at hand is for any."""
-    few = (Exactly(n) for n in FEW if (not is_known if n == 1 else n < size))
+    """Return the other samples of a size: those of few, more where there are loops in which it is known, are for so many alone, as what is
+    scheduled for the samples at hand is for any."""
+    few = (Exactly(n) for n in ((FEW_MORE,) if is_known else FEW) if n == 1 or n < size)
     return [*few, *(n for n in (TIMES * max(1, size),) if n <= LARGEST)]
 
 
@@ -225,7 +227,7 @@ def _samples(at: Mapping[str, int], known: Container[str], differs: Callable[[Ma
     """Yield other samples: of one size, few of each before many, then of two for both of which loops differ from those at hand."""
     others = {name: _others(size, name in known) for name, size in at.items()}
     every: list[Mapping[str, int]] = [{name: n} for name, samples in others.items() for n in samples]
-    alone = sorted(every, key=lambda sample: FEW.index(n) if isinstance(n := min(sample.values()), Exactly) else len(FEW))
+    alone = sorted(every, key=lambda sample: n if isinstance(n := min(sample.values()), Exactly) else inf)
     yield from alone
     yield from ({**a, **b} for a, b in combinations(filter(differs, alone), 2) if a.keys() != b.keys())
 
@@ -291,13 +293,14 @@ def _dearness(kernel: _Kernel, name: str, n: int) -> float:
     return taken(n) / n / fastest
 
 
-def _steps(size: int) -> tuple[int, ...]:
-    return tuple(sorted({1, isqrt(FEW[-1] * size), size, TIMES * size}))
+def _steps(size: int, least: int = 1) -> tuple[int, ...]:
+    return tuple(sorted({least, isqrt(FEW[-1] * size), size, TIMES * size}))
 
 
-def _grid(at: Mapping[str, int], known: Mapping[str, int]) -> _Grid:
-    """Return the points at which loops are compared that are for sizes of which some are known."""
-    steps = {name: _steps(size) for name, size in at.items()}
+def _grid(at: Mapping[str, int], known: Mapping[str, int], apart: Container[str] = ()) -> _Grid:
+    """Return the points at which loops are compared that are for sizes of which some are known. `apart`: those that run in other
+    loops where they are small numbers."""
+    steps = {name: _steps(size, FEW_MORE if name in apart else 1) for name, size in at.items()}
     steps |= {name: (n,) for name, n in known.items()}
     home = tuple(steps[name].index(known.get(name, size)) for name, size in at.items())
     every, corners = ([ends(s) for s in steps.values()] for ends in (lambda s: range(len(s)), lambda s: {0, len(s) - 1}))
@@ -314,7 +317,7 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
         if case is not None and _nodes(planned) <= room:
             known.append(case)
             room -= _nodes(planned)
-    ranges: list[_Case] = []
+    grid, ranges = _grid(kernel.at, {}, {name for case in known for name in case.planned.known}), list[_Case]()
 
     def share(planned: Planned, sizes: Mapping[str, int]) -> float:
         """Return what loops take at sizes of what those take that would run there."""
@@ -324,7 +327,7 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
 
     while len(ranges) < MOST_CASES - 1:
         left = [p for p in found if not p.known and all(case.planned is not p for case in ranges) and _nodes(p) <= room]
-        made = [case for case in (_case(p, _grid(kernel.at, {}), share) for p in left) if case is not None]
+        made = [case for case in (_case(p, grid, share) for p in left) if case is not None]
         if not made:
             break
         ranges.insert(0, max(made, key=lambda case: case.gain))

@@ -18,6 +18,8 @@ INSTRUCTIONS = 6
 """Instructions that it begins in a cycle."""
 CALL_OPERATIONS = 12
 """Vector instructions of an elementary function, a division or a remainder, about."""
+FUNCTION_OPERATIONS = 24
+"""The same of an elementary function alone, as it is emitted: an exponential is 22 instructions long, a logarithm 28."""
 EXTREMUM_OPERATIONS = 3
 """Vector instructions of a minimum or maximum of floats: both orders of the machine's, and what is right of zeros and NaN."""
 LOOP_CYCLES = 1.0

@@ -34,7 +34,7 @@ MOST_ELEMENTS = 4
 
 def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
     """Tell whether a tensor is made of many rows of few elements, and all that lanes of rows read lies as near."""
-    if len(definition.axes) < 2 or len(definition.tensors) != 1:
+    if len(definition.axes) < 2 or len(definition.tensors) != 1 or definition.tensors[0].name in d.open_rows:
         return False
     if any(affine.name_set(p.guard) - {definition.axes[-1]} for p in definition.pieces) or len({*map(_sums, definition.pieces)}) > 1:
         return False

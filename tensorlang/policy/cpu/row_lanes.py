@@ -38,13 +38,21 @@ def has_row_lanes(d: Deriver, group: FusionGroup) -> bool:
     all that lanes of rows read is read at their own row."""
     if group.depth < 1 or group.fused or group.transformed is not None or group.online is not None:
         return False
-    if len(group.members) < 2 and (not _has_parts(group.head) or recurs(d.program, group.head) or not _crossed(d, group, MOST_STRIDE)):
+    if len(group.members) < 2 and (recurs(d.program, group.head) or not _is_worth_turning(d, group)):
         return False
     lanes, rows = _lanes(d, group), extents(group.head)[group.head.axes[group.depth - 1]]
     if (rows or OPEN_EXTENT) < 2 * lanes:
         return False
     alone = all(_is_read_alone(d, group, read.tensor) for read in _crossed(d, group))
     return all(_is_narrow(d, m, group.depth, lanes) for m in group.members) and (alone or len(group.members) == 1)
+
+
+def _is_worth_turning(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether lanes of one definition alone had better be rows, a block of which is transposed: where no lanes along a row can be
+    combined, or rows are short and of open length."""
+    apart = _crossed(d, group, MOST_STRIDE)
+    are_open = bool(_binders(group.head)) and all(r.tensor in d.open_rows and _is_read_alone(d, group, r.tensor) for r in apart)
+    return bool(apart) and (_has_parts(group.head) or are_open)
 
 
 def _is_read_alone(d: Deriver, group: FusionGroup, tensor: str) -> bool:
@@ -113,7 +121,7 @@ def _crossed(d: Deriver, group: FusionGroup, near: int = MOST_ELEMENTS) -> dict[
             place = read.index.index(AffineName(row))
             behind = [affine.constant(n) for n in table[read.tensor].shape[place + 1 :]]
             apart = prod(n or OPEN_EXTENT for n in behind)
-            if read.index.count(AffineName(row)) == 1 and apart > near:
+            if read.index.count(AffineName(row)) == 1 and (apart > near or (behind and read.tensor in d.open_rows)):
                 found.setdefault(read.tensor, (read, row))
     return dict(found.values())
 

@@ -200,7 +200,7 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
     definition = group.head
     if len(group.members) > 1 or not definition.axes or len(definition.pieces) > 1 or _is_contraction(d, definition):
         return None
-    if has_narrow_rows(d, definition) or (not _binders(definition) and is_in_phases(d, definition)):
+    if has_narrow_rows(d, definition) or has_row_lanes(d, group) or (not _binders(definition) and is_in_phases(d, definition)):
         return None
     own, axis, sizes = definition.tensors[0].name, vector_axis(d, definition), extents(definition)
     if axis not in definition.axes:

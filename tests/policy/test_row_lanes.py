@@ -129,3 +129,8 @@ def test_lanes_are_rows_of_an_open_length_that_is_short_in_a_sample(text: str) -
     assert not any(d.startswith("unroll y") for d in found), "a loop of open length is not written out"
     for rows, columns in ((37, 6), (3, 17), (33, 1), (0, 5)):
         assert_same(made, proven(made, schedule), {"N": rows, "K": columns})
+
+
+def test_what_rows_of_open_length_meet_others_in_is_no_row_lane() -> None:
+    apart = operator("a: i32[M, K], b: i32[N, K]) -> (y: i32[M, N])", "y[i, j] = sum(k) (a[i, k] - b[j, k]) * (a[i, k] - b[j, k])")
+    assert "unroll y.i_t" in [show(d) for d in derive(apart, MACHINE, at={"M": 60, "N": 70, "K": Exactly(6)}).directives]

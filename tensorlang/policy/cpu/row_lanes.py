@@ -25,7 +25,7 @@ from tensorlang.schedule.pack import axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, readers
 from tensorlang.tensor.nodes import Definition, Read
-from tensorlang.tensor.walk import definition_reads, reads, reduces, tensor_table
+from tensorlang.tensor.walk import definition_reads, index_names, reads, reduces, tensor_table
 
 MOST_UNROLLED = 32
 """Elements of a row that are written out."""
@@ -49,10 +49,15 @@ def has_row_lanes(d: Deriver, group: FusionGroup) -> bool:
 
 def _is_worth_turning(d: Deriver, group: FusionGroup) -> bool:
     """Tell whether lanes of one definition alone had better be rows, a block of which is transposed: where no lanes along a row can be
-    combined, or rows are short and of open length."""
-    apart = _crossed(d, group, MOST_STRIDE)
-    are_open = bool(_binders(group.head)) and all(r.tensor in d.open_rows and _is_read_alone(d, group, r.tensor) for r in apart)
-    return bool(apart) and (_has_parts(group.head) or are_open)
+    combined, or rows are short and of open length, and lanes share what else is read."""
+    apart, head = _crossed(d, group, MOST_STRIDE), group.head
+    if not apart or _has_parts(head):
+        return bool(apart)
+    others = (r for p in head.pieces for r in reads(p.value) if r.tensor not in {read.tensor for read in apart})
+    sizes, binders = extents(head), _binders(head)
+    is_short = bool(binders) and all((sizes[n] or OPEN_EXTENT) < _lanes(d, group) for n in binders)
+    are_open = all(r.tensor in d.open_rows and _is_read_alone(d, group, r.tensor) for r in apart)
+    return is_short and are_open and not any(index_names(r) & set(head.axes) for r in others)
 
 
 def _is_read_alone(d: Deriver, group: FusionGroup, tensor: str) -> bool:

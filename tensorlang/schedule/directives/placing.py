@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from codegen.loops.notes import Streamed, note_of
 from polyhedral import affine
@@ -70,8 +71,10 @@ def _own_loops(state: State, directive: syntax.Directive) -> None:
         if name == loop and stage.members[loop] != statements:
             raise error("S0106", f"`{loop}` is what the others run in", directive.span, help="choose another name")
     sums = frozenset(name for one in found if one.is_sum for name in one.statements)
-    first = tuple(s for s in stage.statements if s.name in sums)
-    ordered = replace(stage, statements=(*first, *(s for s in stage.statements if s.name not in sums)))
+    there = frozenset(name for loop in own for name in stage.members[loop])
+    first, others = (tuple(s for s in stage.statements if (s.name in sums) == is_sum) for is_sum in (True, False))
+    before = tuple(takewhile(lambda s: s.name not in there, others))
+    ordered = replace(stage, statements=(*before, *first, *others[len(before) :]))
     if all(stage.members[loop] == statements for loop in own) and ordered.statements == stage.statements:
         state.idle.append(idle_message(directive, "nothing else runs in these loops"))
     put(state, ordered.with_loops(statements, {loop: name for loop, name in own.items() if name != loop}))

@@ -112,6 +112,19 @@ def test_tensors_that_need_each_other_share_tiles_and_each_has_a_register_tile_f
         assert_same(program, plan, {"N": size})
 
 
+@pytest.mark.parametrize("n", [18, None])
+@pytest.mark.parametrize("body", [SQUARE_ROOT, CHAIN], ids=["below", "above"])
+def test_what_needs_no_element_of_a_recurrence_is_computed_in_vectors_apart_from_its_tiles(body: str, n: int | None) -> None:
+    program = integers(body, None if n is None else {"N": n})
+    found, number = derive(program, NARROW), 2 if body is SQUARE_ROOT else 0
+    assert {f"distribute m.{number} at m.i, m.j -> i_{number}, j_{number}", f"vectorize m.j_{number}_v"} <= {
+        show(d) for d in found.directives
+    }
+    plan = proven(program, found)
+    for size in (n,) if n is not None else (0, 1, 5, 18):
+        assert_same(program, plan, {"N": size})
+
+
 def test_loops_that_tensors_share_and_that_go_back_count_from_the_front_before_they_are_cut() -> None:
     found = directives(operator(*TOGETHER["open and closed"], {"N": 18}))
     start = found.index("affine v (-i + 17) -> i")

@@ -63,7 +63,8 @@ TILES_PER_THREAD = 8
 class Blocks:
     """The sums of recurrences that need each other over `binders`, each with its tensor, in tiles of `tile` rows and columns. `by_terms`:
     lanes are terms and not columns; `reversed_axes`: those that run backwards. `owner`: the first of them, after which the loops that they
-    share are called; `joining`: what has them share all."""
+    share are called; `joining`: what has them share all. `apart`: the clauses of a single one that need no element of it, each with the
+    lanes of a vector."""
 
     owner: Definition
     binders: tuple[tuple[str, str], ...]
@@ -72,6 +73,7 @@ class Blocks:
     by_terms: bool
     reversed_axes: frozenset[str]
     joining: tuple[syntax.Directive, ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
 
 
 def derive_blocks(d: Deriver, group: tuple[Definition, ...]) -> bool:
@@ -128,7 +130,8 @@ def _blocks(d: Deriver, group: tuple[Definition, ...]) -> Blocks | None:
     owner, reversed_axes, joining = found
     cut = tile if single else lanes
     binders = tuple((x.tensors[0].name, r.binders[0].name) for x, r in heavy)
-    return Blocks(owner, binders, tile, cut, bool(by_terms), reversed_axes, joining)
+    apart = [(k, lanes) for k, p in enumerate(owner.pieces) if not own & {r.tensor for r in reads(p.value)}] if len(group) == 1 else []
+    return Blocks(owner, binders, tile, cut, bool(by_terms), reversed_axes, joining, tuple(apart))
 
 
 def _in_loops(d: Deriver, group: tuple[Definition, ...]) -> tuple[Definition, frozenset[str], tuple[syntax.Directive, ...]] | None:
@@ -201,7 +204,7 @@ def _directives(d: Deriver, found: Blocks, columns_first: bool, along_columns: b
     s = d.schedule
     for called in _called(d.program, found):
         s = s.block(called, found.block)
-    s = replace(s, directives=(*s.directives, *found.joining))
+    s = _apart(replace(s, directives=(*s.directives, *found.joining)), found)
     for axis in axes:
         s = s.split(full(name, axis), found.tile, (f"{axis}_b", f"{axis}_t"))
         for loop in (f"{axis}_b", f"{axis}_t") if axis in found.reversed_axes else ():
@@ -236,6 +239,16 @@ def _directives(d: Deriver, found: Blocks, columns_first: bool, along_columns: b
     s = s.unroll(*(full(name, loop) for loop in (*points, *written))) if written else s
     lanes = [within[1]] if side_by_side else lanes
     return s.vectorize(*lanes) if lanes else s
+
+
+def _apart(s: Schedule, found: Blocks) -> Schedule:
+    """Return the directives with vectors for what needs no element of a recurrence: each of a tile would be asked for it."""
+    name, axes = found.owner.tensors[0].name, found.owner.axes
+    for number, lanes in found.apart:
+        own = [f"{axis}_{number}" for axis in axes]
+        s = s.distribute(f"{name}.{number}", at=[full(name, axis) for axis in axes], into=own)
+        s = s.split(full(name, own[-1]), lanes, (f"{own[-1]}_o", f"{own[-1]}_v")).vectorize(full(name, f"{own[-1]}_v"))
+    return s
 
 
 def _written(s: Schedule, name: str, rest: Sequence[str], found: Blocks) -> tuple[Schedule, list[str], list[str]]:

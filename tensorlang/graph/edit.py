@@ -7,7 +7,7 @@ and keeps the rest as it was.
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from operator import is_
@@ -181,9 +181,17 @@ def row_bytes(value: Value) -> int:
 
 
 def fresh(taken: Container[str], stem: str) -> str:
-    """Return `stem`, or the first of `stem.1`, `stem.2`, … that is not taken. `taken` is asked, not copied: a set, or a `ChainMap` of all
-    the tables that names are in."""
-    return next(name for name in _candidates(stem) if name not in taken)
+    """Return `stem`, or one of `stem.1`, `stem.2`, … that is not taken: the first, where those that are taken leave no gap. However many
+    these are, few are asked for. `taken` is asked, not copied: a set, or a `ChainMap` of all the tables that names are in."""
+    if stem not in taken:
+        return stem
+    last, free = 0, 1
+    while f"{stem}.{free}" in taken:
+        last, free = free, 2 * free
+    while free - last > 1:
+        middle = (last + free) // 2
+        last, free = (middle, free) if f"{stem}.{middle}" in taken else (last, middle)
+    return f"{stem}.{free}"
 
 
 @dataclass(slots=True)
@@ -219,14 +227,6 @@ class Additions:
     def rebuilt(self, nodes: Iterable[Node]) -> Graph:
         """Return the graph with `nodes` instead of its own, and what was added."""
         return rebuilt(self.graph, nodes, values=self.values.values(), constants=self.constants)
-
-
-def _candidates(stem: str) -> Iterator[str]:
-    yield stem
-    k = 0
-    while True:
-        k += 1
-        yield f"{stem}.{k}"
 
 
 def _resolve(replaced: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from small_graphs import binary, graph, kernel, unary
 
 from codegen.dtypes import f32
-from tensorlang.graph.edit import members
+from tensorlang.graph.edit import fresh, members
 from tensorlang.graph.nodes import Graph, Node, View
 from tensorlang.graph.passes.algebra.identities import identities
 from tensorlang.graph.pipeline import optimise
@@ -70,6 +70,20 @@ def test_a_graph_twice_as_long_takes_twice_as_many_steps(make: Callable[[int], G
     optimise(make(30))  # what is known of programs, once
     few = steps(lambda: planned(optimise(small)))
     assert steps(lambda: planned(optimise(large))) < 2.2 * few
+
+
+def test_a_free_name_is_found_without_asking_for_all_that_are_taken() -> None:
+    asked: list[str] = []
+
+    class Taken(set[str]):
+        def __contains__(self, name: object) -> bool:
+            asked.append(str(name))
+            return super().__contains__(name)
+
+    for count in (0, 1, 2, 3, 1000):
+        asked.clear()
+        assert fresh(Taken(["x", *(f"x.{k}" for k in range(1, count))][:count]), "x") == (f"x.{count}" if count else "x")
+        assert len(asked) < 22
 
 
 def named(nodes: tuple[Node, ...]) -> int:

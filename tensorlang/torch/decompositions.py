@@ -239,6 +239,15 @@ def repeated_places(repeats: Tensor, *, output_size: int | None = None) -> Any:
     return torch.searchsorted(ends, places, right=True).to(repeats.dtype)
 
 
+def histogram_between(x: Tensor, edges: Tensor, *, weight: Tensor | None = None, density: bool = False) -> tuple[Tensor, Tensor]:
+    """How many elements lie between one edge and the next, or the sums of their weights; the last edge belongs to the last of these."""
+    x, bins = x.reshape(-1), edges.numel() - 1
+    at = torch.where(x == edges[-1], bins - 1, torch.searchsorted(edges, x, right=True) - 1)
+    counted = torch.where((at >= 0) & (at < bins), 1 if weight is None else weight.reshape(-1), 0).to(x.dtype)
+    counts = torch.zeros(bins, dtype=x.dtype, device=x.device).index_add(0, at.clamp(0, bins - 1), counted)
+    return (counts / (counts.sum() * edges.diff()) if density else counts), edges.clone()
+
+
 # ---------------------------------------------------------------- products, distances
 
 
@@ -372,6 +381,7 @@ _OURS: dict[Any, Decomposition] = {
     aten.nonzero_static.default: first_places_not_zero,
     aten.put.default: put,
     aten.index_reduce.default: index_reduce,
+    aten.histogram.bins_tensor: histogram_between,
     aten._cdist_forward.default: distances,
     aten._pdist_forward.default: distances_of_pairs,
     aten._trilinear.default: trilinear,

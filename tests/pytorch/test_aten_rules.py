@@ -126,7 +126,8 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "derivatives of digamma": (
         lambda a: tuple(torch.polygamma(k, a) for k in (2, 3, 5)), (torch.tensor([-2.75, -0.3, -1, 0, 0.02, 0.7, 1, 9.5, 21, 1e4]),),
     ),
-    "modified Bessel functions": (lambda x: (torch.special.modified_bessel_i0(x), torch.special.modified_bessel_i1(x)), (X,)),
+    **{f"{kind}bessel_{name}": (getattr(torch.special, f"{kind}bessel_{name}"), (torch.tensor([-1, 0, 0.5, 1.9, 2.1, 7.9, 8.1, 60, nan]),))
+       for kind, names in (("", "j0 j1 y0 y1"), ("modified_", "i0 i1 k0 k1"), ("scaled_modified_", "k0 k1")) for name in names.split()},
     "inverse functions of analysis": (lambda x: (torch.erfinv(x), torch.special.ndtri(x.abs())), (X / 4,)),
     "divisors": (
         lambda a, b: (torch.gcd(a, b), torch.lcm(a, b), torch.gcd(a.to(torch.uint8), b.to(torch.uint8))),
@@ -221,6 +222,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "norms": (lambda a: (a.norm(), torch.linalg.vector_norm(a, 1, 1), torch.linalg.vector_norm(a, float("inf"), -1)), (X,)),
     "norms of other orders": (lambda a: [torch.linalg.vector_norm(a, p, 1) for p in (0, 3, 0.5, -1, -inf)], (P,)),
     "distances": (lambda a, b: (torch.cdist(a, b), torch.cdist(a, b, 1), torch.pdist(a[0]), torch.dist(a, a + 1)), (X, made(2, 5, 4))),
+    "histogram between edges": (
+        lambda a, w, edges: (*torch.histogram(a, edges), *torch.histogram(a, edges, weight=w, density=True)),
+        (torch.tensor([-2, -1, -0.25, 0.25, 0.5, 1.5, 2]), made(7), torch.tensor([-1, 0.25, 0.25, 2])),
+    ),
     "median": (lambda a: (*a.median(1), a.median(), *a.nanmedian(2), *a.kthvalue(2, 0)), (X,)),
     "median of NaN": (lambda a: (*a.median(0), *a.nanmedian(0), a.nanmedian()), (torch.tensor([3, nan, 1, nan, 5, 2]),)),
     "running extremes": (lambda a: (*a.cummax(1), *a.cummin(-1)), (X,)),

@@ -382,7 +382,9 @@ MAPPED = {
     "silu": "silu", "mish": "mish", "hardswish": "hard_swish",
     "erfc": "erfc", "erfinv": "erfinv", "lgamma": "lgamma", "digamma": "digamma", "i0": "i0",
     **{f"special_{f}": f for f in ("erfcx", "i0e", "i1", "i1e", "ndtr", "ndtri", "log_ndtr")},
-    "special_modified_bessel_i0": "i0", "special_modified_bessel_i1": "i1",
+    **{f"special_bessel_{f}": f for f in ("j0", "j1", "y0", "y1")},
+    **{f"special_modified_bessel_{f}": f for f in ("i0", "i1", "k0", "k1")},
+    **{f"special_scaled_modified_bessel_{f}": f"{f}e" for f in ("k0", "k1")},
 }  # fmt: skip
 
 RULES: dict[str, Rule] = {

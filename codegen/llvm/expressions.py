@@ -10,17 +10,19 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import takewhile
 from typing import Literal as Word
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from codegen.dtypes import DTYPES, DType, bf16, bool_, f32, f64, holds, i32, i64, u64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
-from codegen.llvm.addresses import has_rows, lane_stride, vector_index
+from codegen.llvm.addresses import has_rows, lane_stride
 from codegen.llvm.builder import Builder
 from codegen.llvm.choices import simplified
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
-from codegen.llvm.facts import Atom, Poly
+from codegen.llvm.facts import Poly
+from codegen.llvm.index_arithmetic import extremum, floor_div, index_value, loaded, mod
+from codegen.llvm.index_comparisons import Moved, compare_indices, compare_moved, compare_widened, compare_with_data
 from codegen.llvm.interleave import MOST_ELEMENTS
-from codegen.llvm.masks import clamped, common, first_lanes, known_lanes, lanes_before, note_common, positive
+from codegen.llvm.masks import common, known_lanes, note_common
 from codegen.llvm.register_transpose import Copies
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.tables import table_size
@@ -33,7 +35,6 @@ from codegen.loops.nodes import (
     Call,
     Cast,
     Compare,
-    CompareOp,
     Const,
     Dot,
     Expr,
@@ -76,7 +77,7 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             found = _turned(state, e, where) or _picked(state, e, where)
             return found or read(state, scope.buffers[buffer], index, where, partial(_beside, state, e, where))
         case IndexValue(index):
-            return _index_value(state, poly(state, index, scope), scope)
+            return index_value(state, poly(state, index, scope), scope)
         case Name(name):
             return scope.lets[name]
         case Unary(op, x):
@@ -94,17 +95,17 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
         case Binary(op, lhs, rhs):
             return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Compare(op, IndexValue() | Const() as lhs, IndexValue() | Const() as rhs) if _is_index(lhs) and _is_index(rhs):
-            return _compare_indices(state, op, _as_poly(state, lhs, scope), _as_poly(state, rhs, scope), scope)
+            return compare_indices(state, op, _as_poly(state, lhs, scope), _as_poly(state, rhs, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, Binary() as moved, limit) if (place := _moved(state, moved, scope)) is not None:
-            return _compare_moved(state, op, place, value(state, limit, scope), scope)
+            return compare_moved(state, op, place, value(state, limit, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, limit, Binary() as moved) if (place := _moved(state, moved, scope)) is not None:
-            return _compare_moved(state, FLIPPED[op], place, value(state, limit, scope), scope)
+            return compare_moved(state, FLIPPED[op], place, value(state, limit, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, IndexValue(index), data):
-            return _compare_with_data(state, op, poly(state, index, scope), value(state, data, scope), scope)
+            return compare_with_data(state, op, poly(state, index, scope), value(state, data, scope), scope)
         case Compare("<" | "<=" | ">" | ">=" as op, data, IndexValue(index)):
-            return _compare_with_data(state, FLIPPED[op], poly(state, index, scope), value(state, data, scope), scope)
+            return compare_with_data(state, FLIPPED[op], poly(state, index, scope), value(state, data, scope), scope)
         case Compare(op, Cast(dtype, Load() as narrow, False), Const(limit)) if dtype.is_integer:
-            return _compare_widened(state, op, value(state, narrow, scope), limit, dtype)
+            return compare_widened(state, op, value(state, narrow, scope), limit, dtype)
         case Compare(op, lhs, rhs):
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Select() as choice if (simple := simplified(choice)) is not choice:
@@ -359,14 +360,6 @@ def row_major(shape: tuple[Poly, ...]) -> tuple[Poly, ...]:
     return tuple(reversed(strides[: len(shape)]))
 
 
-def _index_value(state: State, p: Poly, scope: Scope) -> Value:
-    b = state.builder
-    if scope.lanes is not None and lane_stride(p, scope.lanes, b) != 0:
-        return Value(i64, vector_index(b, p, scope.lanes), scope.lanes.count)
-    constant = p.constant
-    return literal(constant, i64) if constant is not None else Value(i64, b.index(p, wraps=True))
-
-
 def _lazy(state: State, op: str, lhs: Expr, rhs: Expr, scope: Scope) -> Value:
     """Return `lhs and rhs` (`or`), reading memory for `rhs` only where it decides."""
     b = state.builder
@@ -476,73 +469,6 @@ def _as_poly(state: State, e: IndexValue | Const, scope: Scope) -> Poly:
     return poly(state, e.index, scope) if isinstance(e, IndexValue) else number(int(e.value))
 
 
-def _compare_indices(state: State, op: CompareOp, left: Poly, right: Poly, scope: Scope) -> Value:
-    """Return whether `left op right`, decided now when the bounds allow it."""
-    b = state.builder
-    match op:
-        case "<":
-            return _is_positive(state, right - left, scope)
-        case ">":
-            return _is_positive(state, left - right, scope)
-        case "<=":
-            return _is_positive(state, right - left + ONE, scope)
-        case ">=":
-            return _is_positive(state, left - right + ONE, scope)
-        case "==" | "!=":
-            difference = left - right
-            if difference.constant is not None:
-                return literal((difference.constant == 0) == (op == "=="), bool_)
-            if b.facts.at_least(difference, 1) or b.facts.at_most(difference, -1):
-                return literal(op == "!=", bool_)
-            return arithmetic.compare(b, op, _index_value(state, left, scope), _index_value(state, right, scope))
-        case _:
-            assert_never(op)
-
-
-def _is_positive(state: State, p: Poly, scope: Scope) -> Value:
-    b = state.builder
-    if b.facts.at_least(p, 1):
-        return literal(True, bool_)
-    if b.facts.at_most(p, 0):
-        return literal(False, bool_)
-    stride = lane_stride(p, scope.lanes, b)
-    if stride == 0 or scope.lanes is None:
-        return Value(bool_, positive(b, p))
-    if stride not in (1, -1):
-        zero = Value(i64, "zeroinitializer", scope.lanes.count)
-        return arithmetic.compare(b, ">", _index_value(state, p, scope), zero)
-    rest = p.plus(atom_poly(scope.lanes.atom), -stride)
-    if stride == -1:
-        return Value(bool_, first_lanes(b, rest, scope.lanes.count), scope.lanes.count)
-    return arithmetic.negated(b, Value(bool_, first_lanes(b, ONE - rest, scope.lanes.count), scope.lanes.count))
-
-
-def _compare_with_data(state: State, op: CompareOp, index: Poly, data: Value, scope: Scope) -> Value:
-    """Return whether `index op data`. Where the lanes of an index are compared with a number that all of them share, a number of the first
-    or of the last lanes is what comes out, whatever the data are: the difference is saturated."""
-    b, lanes = state.builder, scope.lanes
-    if lanes is None or data.lanes or data.dtype != i64 or lane_stride(index, lanes, b) != 1:
-        return arithmetic.compare(b, op, _index_value(state, index, scope), data)
-    first = index - atom_poly(lanes.atom)
-    fn = b.declare("llvm.ssub.sat.i64", "i64 @(i64, i64)")
-    distance = b.pure(f"call i64 {fn}(i64 {data.text}, i64 {b.index(first)})")
-    if op in ("<", ">="):
-        count = clamped(b, distance, 0, lanes.count, b.depth)
-    else:
-        count = b.pure(f"add nsw i64 {clamped(b, distance, -1, lanes.count - 1, b.depth)}, 1")
-    before = Value(bool_, lanes_before(b, count, lanes.count, b.depth), lanes.count)
-    return before if op in ("<", "<=") else arithmetic.negated(b, before)
-
-
-def _compare_widened(state: State, op: CompareOp, x: Value, limit: float, dtype: DType) -> Value:
-    """Return whether `dtype(x) op limit`, in the type of `x` where that has both: there are more lanes in a register."""
-    if x.dtype.is_integer and holds(dtype, x.dtype):
-        least, most = integer_range(x.dtype)
-        if least <= limit <= most:
-            return arithmetic.compare(state.builder, op, x, literal(limit, x.dtype))
-    return arithmetic.compare(state.builder, op, cast(state.builder, x, dtype, False), literal(limit, dtype))
-
-
 def _inside(state: State, cond: Binary, scope: Scope) -> Value | None:
     """Return whether `0 <= x < end`, asked at once: without its sign a number less than 0 is a large one. None where that is no question of
     whole numbers and an end that is none less than 0."""
@@ -561,7 +487,7 @@ def _inside(state: State, cond: Binary, scope: Scope) -> Value | None:
         case Const(0), IndexValue(index) if b.facts.at_least(size := poly(state, index, scope), 0):
             of = value(state, x, scope)
             if of.dtype == i64 and not isinstance(of, Literal):
-                return arithmetic.compare(b, "<", replace(of, dtype=u64), replace(_index_value(state, size, scope), dtype=u64))
+                return arithmetic.compare(b, "<", replace(of, dtype=u64), replace(index_value(state, size, scope), dtype=u64))
         case _:
             pass
     return None
@@ -579,14 +505,6 @@ def _is_short(e: Expr, scope: Scope) -> bool:
     return not dtype.is_float and dtype.bits <= 32
 
 
-class Moved(NamedTuple):
-    """`at + by`, or `at - by`, as `sign` says, which wraps nowhere."""
-
-    at: Poly
-    sign: Word["+", "-"]
-    by: Value
-
-
 def _moved(state: State, e: Binary, scope: Scope) -> Moved | None:
     """Return an index that is moved by few bits, None for another value."""
     match e:
@@ -594,18 +512,6 @@ def _moved(state: State, e: Binary, scope: Scope) -> Moved | None:
             return Moved(poly(state, index, scope), sign, value(state, by, scope)) if _is_short(x, scope) else None
         case _:
             return None
-
-
-def _compare_moved(state: State, op: CompareOp, moved: Moved, limit: Value, scope: Scope) -> Value:
-    """Return whether `moved op limit`: for a number that all lanes of an index share, what the index is compared with is that much less, or
-    more."""
-    b, lanes = state.builder, scope.lanes
-    if lanes is None or moved.by.lanes or limit.lanes or lane_stride(moved.at, lanes, b) != 1:
-        sum_ = arithmetic.binary(b, moved.sign, *same_lanes(b, _index_value(state, moved.at, scope), moved.by))
-        return arithmetic.compare(b, op, sum_, limit)
-    fn = b.declare(f"llvm.s{'sub' if moved.sign == '+' else 'add'}.sat.i64", "i64 @(i64, i64)")
-    distance = Value(i64, b.pure(f"call i64 {fn}(i64 {limit.text}, i64 {moved.by.text})"))
-    return _compare_with_data(state, op, moved.at, distance, scope)
 
 
 # ---------------------------------------------------------------- indices
@@ -623,13 +529,13 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
         case Mul(lhs, rhs):
             return poly(state, lhs, scope) * poly(state, rhs, scope)
         case FloorDiv(lhs, rhs):
-            return _floor_div(state, poly(state, lhs, scope), poly(state, rhs, scope), scope)
+            return floor_div(state, poly(state, lhs, scope), poly(state, rhs, scope), scope)
         case Mod(lhs, rhs):
-            return _mod(state, poly(state, lhs, scope), poly(state, rhs, scope), scope)
+            return mod(state, poly(state, lhs, scope), poly(state, rhs, scope), scope)
         case Min(lhs, rhs):
-            return _extremum(state, "smin", poly(state, lhs, scope), poly(state, rhs, scope), scope)
+            return extremum(state, "smin", poly(state, lhs, scope), poly(state, rhs, scope), scope)
         case Max(lhs, rhs):
-            return _extremum(state, "smax", poly(state, lhs, scope), poly(state, rhs, scope), scope)
+            return extremum(state, "smax", poly(state, lhs, scope), poly(state, rhs, scope), scope)
         case ValueIndex(IndexValue(index)):
             return poly(state, index, scope)
         case ValueIndex(Binary("+", data, IndexValue(index)) | Binary("+", IndexValue(index), data)):
@@ -640,7 +546,7 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
         case ValueIndex(Binary("+" | "-" as op, data, Const(int(step), dtype))) if dtype == i64 and abs(step) <= _SMALL_STEP:
             return poly(state, ValueIndex(data), scope) + number(step if op == "+" else -step)
         case ValueIndex(inner):
-            return _loaded(state, _before_widening(state, inner, scope), *_bounds_of_element(state, inner, scope))
+            return loaded(state, _before_widening(state, inner, scope), *_bounds_of_element(state, inner, scope))
         case _:
             assert_never(e)
 
@@ -671,145 +577,3 @@ def _bounds_of_element(state: State, e: Expr, scope: Scope) -> tuple[tuple[Poly,
         return (), ()  # a spare element is read where the condition is false
     low, high = (poly(state, end, scope) for end in scope.elements[load.buffer])
     return (low,), (high - ONE,)
-
-
-def _floor_div(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
-    facts = state.builder.facts
-    if y.constant == 0:
-        return ZERO
-    whole, rest = x.divided(y)
-    if rest.constant == 0 or (facts.at_least(rest, 0) and facts.at_least(y - rest, 1)):
-        return whole
-    return whole + _quotient(state, rest, y, scope)
-
-
-def _quotient(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
-    """Return the atom for `x // y`."""
-    b = state.builder
-    if x.constant is not None and y.constant is not None:
-        return number(x.constant // y.constant)
-    low = b.facts.lower(x)
-    high = b.facts.lower(x.scaled(-1))
-    divisor = y.constant
-    if _varies(state, x, scope) or _varies(state, y, scope):
-        name, depth, lanes = _vector_quotient(state, x, y, low is not None and low >= 0, scope)
-    else:
-        depth = max(b.poly_depth(x), b.poly_depth(y))
-        name = _scalar_quotient(b, b.index(x), _divisor(b, y), low is not None and low >= 0, depth)
-        lanes = 0
-    lower = (number(low // divisor),) if low is not None and divisor else (ZERO,) if low is not None and low >= 0 else ()
-    upper = (number(-high // divisor),) if high is not None and divisor else ()
-    return _atom(state, name, depth, lower, upper, (x, divisor) if divisor else None, lanes)
-
-
-def _divisor(b: Builder, y: Poly) -> str:
-    """Return `y`, at least 1: the division may run before the loop that would have been skipped."""
-    text = b.index(y)
-    if b.facts.at_least(y, 1):
-        return text
-    fn = b.declare("llvm.smax.i64", "i64 @(i64, i64)")
-    return b.pure(f"call i64 {fn}(i64 {text}, i64 1)", b.poly_depth(y))
-
-
-def _scalar_quotient(b: Builder, x: str, y: str, is_natural: bool, depth: int) -> str:
-    if is_natural:
-        return b.pure(f"udiv i64 {x}, {y}", depth)
-    if (bits := arithmetic.power_of_two(y)) is not None:
-        return b.pure(f"ashr i64 {x}, {bits}", depth)
-    quotient = b.pure(f"sdiv i64 {x}, {y}", depth)
-    rest = b.pure(f"srem i64 {x}, {y}", depth)
-    below = b.pure(f"icmp slt i64 {rest}, 0", depth)
-    less = b.pure(f"sext i1 {below} to i64", depth)
-    return b.pure(f"add nsw i64 {quotient}, {less}", depth)
-
-
-def _vector_quotient(state: State, x: Poly, y: Poly, is_natural: bool, scope: Scope) -> tuple[str, int, int]:
-    assert scope.lanes is not None
-    b = state.builder
-    lanes = scope.lanes.count
-    left = Value(i64, vector_index(b, x, scope.lanes), lanes)
-    if is_natural and y.constant is not None and b.facts.at_most(x, _MOST_I32):
-        # A 32-bit division by a constant is a multiplication in all lanes; a 64-bit one is done lane by lane.
-        narrow, wide = of_lanes("i32", lanes), of_lanes("i64", lanes)
-        dividend = b.pure(f"trunc {left.typed} to {narrow}")
-        quotient = b.pure(f"udiv {narrow} {dividend}, splat (i32 {y.constant})")
-        return b.pure(f"zext {narrow} {quotient} to {wide}"), b.depth, lanes
-    right = Value(i64, vector_index(b, y, scope.lanes), lanes)
-    if is_natural and b.facts.at_least(y, 1):
-        return b.pure(f"udiv {left.typed}, {right.text}"), b.depth, lanes
-    return arithmetic.binary(b, "//", left, right).text, b.depth, lanes
-
-
-_MOST_I32 = 2**31 - 1
-
-
-def _mod(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
-    facts = state.builder.facts
-    if y.constant == 0:
-        return ZERO
-    rest = x.divided(y)[1]
-    if facts.at_least(rest, 0) and facts.at_least(y - rest, 1):
-        return rest
-    return rest - _quotient(state, rest, y, scope) * y
-
-
-def _extremum(state: State, name: str, x: Poly, y: Poly, scope: Scope) -> Poly:
-    b = state.builder
-    difference = y - x if name == "smin" else x - y
-    if b.facts.at_least(difference, 0):
-        return x
-    if b.facts.at_most(difference, 0):
-        return y
-    if _varies(state, x, scope) or _varies(state, y, scope):
-        assert scope.lanes is not None
-        lanes = scope.lanes.count
-        left, right = (Value(i64, vector_index(b, p, scope.lanes), lanes) for p in (x, y))
-        return _atom(state, arithmetic.intrinsic(b, name, left, right).text, b.depth, (), (), None, lanes)
-    depth = max(b.poly_depth(x), b.poly_depth(y))
-    fn = b.declare(f"llvm.{name}.i64", "i64 @(i64, i64)")
-    text = b.pure(f"call i64 {fn}(i64 {b.index(x)}, i64 {b.index(y)})", depth)
-    facts = b.facts
-    if text not in facts.atoms:
-        is_min = name == "smin"
-        facts.add(Atom(text, depth, facts.next_rank(), (x, y), (x, y), "some" if is_min else "every", "every" if is_min else "some"))
-    return atom_poly(text)
-
-
-def _loaded(state: State, v: Value, least: tuple[Poly, ...], most: tuple[Poly, ...]) -> Poly:
-    """Return an integer as an index, of which bounds are known that its type does not tell."""
-    b = state.builder
-    if isinstance(v, Literal):
-        return number(int(v.number))
-    wide = cast(b, v, i64, False)
-    if wide.text.startswith("%"):
-        low = () if v.dtype.kind == "int" else (ZERO,)
-        high = () if v.dtype.bits > 32 else (number(integer_range(v.dtype)[1]),)
-        low = (number(integer_range(v.dtype)[0]),) if v.dtype.bits <= 32 else low
-        return _atom(state, wide.text, b.depth, (*low, *least), (*high, *most), None, wide.lanes, v)
-    if wide.text.removeprefix("-").isdigit():
-        return number(int(wide.text))
-    raise EmitError(f"an index of the constant value {wide.text}")
-
-
-def _atom(
-    state: State,
-    name: str,
-    depth: int,
-    lower: tuple[Poly, ...],
-    upper: tuple[Poly, ...],
-    floor: tuple[Poly, int] | None,
-    lanes: int,
-    narrow: Value | None = None,
-) -> Poly:
-    """Return `name` as an atom. What was first an index in an inner region may have been loaded in an outer one, where it is one again.
-    Of vectors, lanes that take part are bounded, and loops of other lanes may share one: there other bounds hold of it."""
-    facts = state.builder.facts
-    known = facts.atoms.get(name)
-    if known is None or depth < known.depth or lanes:
-        rank = facts.next_rank() if known is None else known.rank
-        facts.add(Atom(name, depth, rank, lower, upper, floor=floor, lanes=lanes, narrow=narrow))
-    return atom_poly(name)
-
-
-def _varies(state: State, p: Poly, scope: Scope) -> bool:
-    return scope.lanes is not None and lane_stride(p, scope.lanes, state.builder) != 0

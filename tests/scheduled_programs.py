@@ -92,7 +92,7 @@ def legal(text: str, libraries: Sequence[Module] | None = None) -> tuple[Written
     return found, proven(found.program, found.schedule)
 
 
-_LOWERED: BoundedCache[int, tuple[Plan, Lowered]] = BoundedCache(4)
+_LOWERED: BoundedCache[int, tuple[Plan, Lowered]] = BoundedCache(128)
 """By the identity of plans, which are kept so that no other gets it."""
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from golden_case import GOLDEN, cases, source
-from scheduled_programs import assert_same, declared, legal, loops, small, some_sizes
+from scheduled_programs import Written, assert_same, declared, legal, loops, small, some_sizes
 
 from codegen.loops.interp import run
 from codegen.loops.printer import show
@@ -17,15 +19,21 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import DIRECTIVES
+from tensorlang.schedule.plan import Plan
 from tensorlang.tensor.interp import interpret
 
 CASES = cases("schedules")
 NOT_EXACT = {"cholesky_by_rows", "cholesky_left_looking", "cholesky_right_looking"}
 
 
+@cache
+def legal_case(case: Path) -> tuple[Written, Plan]:
+    return legal(source(case))
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
 def test_the_loops_of_a_schedule_are_the_golden_ones(case, golden_case):
-    found, plan = legal(source(case))
+    found, plan = legal_case(case)
     function = loops(plan)
     verify(function)
     golden_case(case, f"{found.schedule}\n\n{show_tree(plan.placed)}\n{show(function)}")
@@ -33,14 +41,14 @@ def test_the_loops_of_a_schedule_are_the_golden_ones(case, golden_case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.stem not in NOT_EXACT], ids=lambda p: p.stem)
 def test_a_schedule_computes_what_its_operator_says(case):
-    found, plan = legal(source(case))
+    found, plan = legal_case(case)
     for sizes in some_sizes(plan.served(found.program)):
         assert_same(found.program, plan, sizes)
 
 
 @pytest.mark.parametrize("case", sorted(NOT_EXACT))
 def test_every_order_of_a_factorisation_gives_the_factors(case):
-    found, plan = legal(source(GOLDEN / "schedules" / f"{case}.tl"))
+    found, plan = legal_case(GOLDEN / "schedules" / f"{case}.tl")
     rng = np.random.default_rng(3)
     for n in (1, 2, 7):
         half = small(rng, (n, n), np.float64)
@@ -54,7 +62,7 @@ def test_every_order_of_a_factorisation_gives_the_factors(case):
 
 def test_there_are_golden_loops_for_every_directive():
     """In a file of their own, or under the schedule on a page about directives, whose loops are compared as well."""
-    used = {d.name for case in CASES for d in legal(source(case))[0].schedule.directives}
+    used = {d.name for case in CASES for d in legal_case(case)[0].schedule.directives}
     pages = sorted((GOLDEN.parents[1] / "docs" / "schedules").glob("*.md"))
     page = "\n".join(path.read_text("utf-8") for path in pages)
     shown = re.findall(r"^```tl\nschedule (.*?)^```\n+```(?:loops|device)", page, re.MULTILINE | re.DOTALL)

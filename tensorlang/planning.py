@@ -53,6 +53,8 @@ class Rules:
     target: str = "cpu"
     text: str | None = field(default=None, repr=False)
     """What `stated` returns, where many kernels share the rules."""
+    sampled: bool = False
+    """Whether the choice is for the sizes `at` alone: where what suits them is refused, nothing that suits any sizes stands in for it."""
 
     def key(self, program: Program) -> tuple[str, ...]:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
@@ -190,6 +192,7 @@ def planned(
             layouts=stored,
             constants=constants,
             at=rules.at,
+            sampled=rules.sampled,
         )
         tried, chosen = tuple(map(str, found.tried)), found.chosen
         if chosen is not None:

@@ -95,6 +95,7 @@ class _Request:
     layouts: Mapping[str, Storage]
     constants: frozenset[str]
     at: Mapping[str, int] = field(default_factory=dict)
+    sampled: bool = False
     tried: list[Attempt] = field(default_factory=list)
 
 
@@ -111,13 +112,15 @@ def search(
     layouts: Mapping[str, Storage] | None = None,
     constants: frozenset[str] = frozenset(),
     at: Mapping[str, int] | None = None,
+    sampled: bool = False,
 ) -> Found:
     """Return the schedule that `module` states for `operator` instantiated as `program`, where it states one that applies, and all that was
     tried. `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`. `at`: values
-    for the guards of the operator's schedules to see in place of the program's sizes, and samples of these for schedules of roles.
+    for the guards of the operator's schedules to see in place of the program's sizes, and samples of these for schedules of roles. With
+    `sampled` nothing that suits any sizes stands in for those of roles that suit the samples and are refused.
 
     Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
-    request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants, at or {})
+    request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants, at or {}, sampled)
     own, library = module.schedules[: module.declared_schedules], module.schedules[module.declared_schedules :]
     env = guard_env(module, operator, program, attrs, sizes or {}, at or {})
     decided = guard_env(module, operator, program, attrs, sizes or {}, {}) if at else env
@@ -287,7 +290,7 @@ class _Inside:
 
 def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
     """Return a schedule made of schedules of roles, at least one of them among `wanted`, and derived ones where no role fits; of those for
-    samples of open sizes, where all of them are refused, what suits whatever the sizes are."""
+    samples of open sizes, where all of them are refused and others may stand in, what suits whatever the sizes are."""
     roles = [s for s in written if s.role is not None and serves(s.target, request.target)]
     if not any(s in wanted for s in roles):
         return None
@@ -320,7 +323,9 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
             _settle_all(request, d, parts)
             continue
         return _assembled(request, schedule, parts, plan)
-    return _of_roles(replace(request, at={}), wanted, written) if samples_of(request.program, request.at) else None
+    if request.sampled or not samples_of(request.program, request.at):
+        return None
+    return _of_roles(replace(request, at={}), wanted, written)
 
 
 def _takes_roles(d: Deriver, strip: Strip) -> bool:

@@ -17,18 +17,19 @@ from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu import size_cases
+from tensorlang.backends.cpu import driver, size_cases
 from tensorlang.backends.cpu.driver import compile_kernel, loops_of, machine_of, plan_kernel
 from tensorlang.backends.cpu.function_cycles import function_cycles
 from tensorlang.backends.cpu.size_cases import KNOWN, MOST_CASES, Planned
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import CompileError, error
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
 from tensorlang.policy.cpu.cost import FAR_BYTES
 from tensorlang.policy.deriver import Exactly
 from tensorlang.policy.machine import Machine
-from tensorlang.runtime.library import installed_roles, rules_of
+from tensorlang.runtime.library import empty_module, installed_roles, rules_of
 from tensorlang.runtime.limits import case_lines
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.nodes import Program
 
 SUMS = "op sums(x: f32[M, N]) -> (y: f32[N]) { y[j] = sum(i) x[i, j] }"
@@ -206,6 +207,36 @@ def told_cases(monkeypatch: pytest.MonkeyPatch, share: Callable[[Mapping[str, in
     monkeypatch.setattr(size_cases, "_room", lambda _: spare)
     monkeypatch.setattr(size_cases, "cycles_at_sizes", predicted)
     return [case.range for case in size_cases.with_cases(base, at, planned, lowered, MACHINE)[1]]
+
+
+def test_two_sizes_are_looked_at_together_only_where_each_makes_a_schedule_of_its_own() -> None:
+    base, other, at = sums_at(40, 300), sums_at(40, 3), {"M": 40, "N": 300}
+    assert other.scheduled.schedule != base.scheduled.schedule
+    asked: list[Mapping[str, int]] = []
+
+    def planned(sample: Mapping[str, int], known: Mapping[str, int]) -> Scheduled:
+        asked.append({name: n for name, n in sample.items() if n != at[name]})
+        return other.scheduled
+
+    size_cases.with_cases(base, at, planned, lambda _: other.lowered, MACHINE)
+    assert {"M", "N"} == {name for sample in asked for name in sample}
+    assert all(len(sample) == 1 for sample in asked)
+
+
+def test_what_suits_any_sizes_does_not_stand_in_for_what_suits_samples_in_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Mapping[str, int] | None] = []
+
+    def refused(*_: object, at: Mapping[str, int] | None = None, **__: object) -> Schedule:
+        asked.append(at)
+        return Schedule("sums").split("nowhere", 2, ("a", "b"))
+
+    monkeypatch.setattr(driver, "derive", refused)
+    for sampled, count in ((False, 3), (True, 1)):
+        asked.clear()
+        rules = replace(rules_of(installed_roles()), at={"M": 3, "N": 5}, sampled=sampled, module=empty_module())
+        with pytest.raises(CompileError):
+            plan_kernel(program(), MACHINE, rules=rules)
+        assert len(asked) == count
 
 
 def test_a_case_is_for_the_sizes_at_which_it_is_predicted_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:

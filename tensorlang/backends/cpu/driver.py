@@ -161,7 +161,7 @@ def compile_kernel(
         lowered, cases, added = with_cases(
             Planned(scheduled, lowered),
             rules.at,
-            lambda at, known: scheduled_by(replace(rules, at=at), known),
+            lambda at, known: scheduled_by(replace(rules, at=at, sampled=not known), known),
             lambda other: of_target(other.plan, threads=threads),
             machine,
         )
@@ -239,6 +239,8 @@ def plan_kernel(
     def derived(stored: dict[str, Storage]) -> Iterator[tuple[str, Schedule]]:
         if program.sizes and rules is not None and rules.at:
             yield DERIVED_FOR_SAMPLES, derive(program, machine, stored, constants, at=rules.at)
+            if rules.sampled:
+                return
         yield DERIVED_FIRST, derive(program, machine, stored, constants)
         yield DERIVED_PLAIN, derive(program, machine, stored, constants, plain=True)
 

@@ -223,22 +223,34 @@ def _others(size: int, is_known: bool) -> list[int]:
     return [*few, *(n for n in (TIMES * max(1, size),) if n <= LARGEST)]
 
 
-def _samples(at: Mapping[str, int], known: Container[str], differs: Callable[[Mapping[str, int]], bool]) -> Iterator[Mapping[str, int]]:
-    """Yield other samples: of one size, few of each before many, then of two for both of which loops differ from those at hand."""
+def _samples(
+    at: Mapping[str, int], known: Container[str], base: Planned, planned_for: Callable[[Mapping[str, int]], Planned]
+) -> Iterator[Mapping[str, int]]:
+    """Yield other samples: of one size, few of each before many, then of two whose loops differ from those at hand and from each other, any
+    two loops once. `planned_for` returns what came of a sample."""
     others = {name: _others(size, name in known) for name, size in at.items()}
     every: list[Mapping[str, int]] = [{name: n} for name, samples in others.items() for n in samples]
     alone = sorted(every, key=lambda sample: n if isinstance(n := min(sample.values()), Exactly) else inf)
     yield from alone
-    yield from ({**a, **b} for a, b in combinations(filter(differs, alone), 2) if a.keys() != b.keys())
+    seen: set[frozenset[int]] = set()
+    for a, b in combinations(alone, 2):
+        both = frozenset((id(planned_for(a)), id(planned_for(b))))
+        if a.keys() != b.keys() and len(both) == 2 and id(base) not in both and both not in seen:
+            seen.add(both)
+            yield {**a, **b}
 
 
 def _for_ranges(kernel: _Kernel, known: Container[str]) -> list[Planned]:
     """Return the schedules with their loops that are derived for other samples, and are called as those at hand. `known`: the sizes that
     there are loops for small numbers of."""
     seen = {kernel.base.scheduled.schedule.directives: kernel.base}
-    changed: list[Mapping[str, int]] = []
+    came: list[tuple[Mapping[str, int], Planned]] = []
     made, found = 0, list[Planned]()
-    for sample in islice(_samples(kernel.at, known, changed.__contains__), MOST_SAMPLES):
+
+    def planned_for(sample: Mapping[str, int]) -> Planned:
+        return next((planned for of, planned in came if of == sample), kernel.base)
+
+    for sample in islice(_samples(kernel.at, known, kernel.base, planned_for), MOST_SAMPLES):
         if len(found) == MOST_FOUND or made > MOST_LOOKED_AT:
             break
         try:
@@ -246,8 +258,7 @@ def _for_ranges(kernel: _Kernel, known: Container[str]) -> list[Planned]:
             planned = seen.get(scheduled.schedule.directives) or Planned(scheduled, kernel.loops(scheduled))
         except CompileError:
             continue
-        if planned is not kernel.base:
-            changed.append(sample)
+        came.append((sample, planned))
         if scheduled.schedule.directives not in seen:
             seen[scheduled.schedule.directives] = planned
             made += _nodes(planned)

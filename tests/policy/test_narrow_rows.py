@@ -42,6 +42,10 @@ def directives(program: Program) -> list[str]:
             id="some of which read the same",
         ),
         pytest.param(
+            "a: i32[N, 3]) -> (q: i32[N, 3])", "q[n, i] = sum(k in 0..3) a[n + k - 1, i | 0] * (i32(k) + 1)", id="windows over rows"
+        ),
+        pytest.param("a: i32[N]) -> (q: i32[N, 2])", "q[n, 0] = a[n + 1 | 0] - a[n]\n q[n, 1] = a[n - 1 | 5]", id="of neighbours"),
+        pytest.param(
             "a: i32[9, N], b: i32[9, N]) -> (q: i32[9, N, 3])",
             """c[m, n]    = 3 * a[m, n] - b[m, n]
             e[m, n]    = b[m // 2, n // 2] - 7   for m in 0..9, n in 0..N

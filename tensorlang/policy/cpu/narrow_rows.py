@@ -53,11 +53,15 @@ def _sums(piece: Piece) -> bool:
 
 
 def _is_near(d: Deriver, read: Read, axis: str) -> bool:
-    """Tell whether neighbours along an axis lie as few elements apart as a row has at most; `u[n // 2]` is the same for some of them."""
+    """Tell whether neighbours along an axis lie as few elements apart as a row has at most, wherever they begin, `u[n + k]`; `u[n // 2]` is
+    the same for some of them."""
     shape = tensor_table(d.program)[read.tensor].shape
     places = [k for k, slot in enumerate(read.index) if isinstance(slot, Dynamic) or axis in affine.name_set(slot)]
     slot = read.index[places[0]] if len(places) == 1 else None
-    if slot is None or isinstance(slot, Dynamic) or AffineName(axis) not in (slot, slot.value if isinstance(slot, Floor) else slot):
+    if slot is None or isinstance(slot, Dynamic):
+        return False
+    walked = slot.value if isinstance(slot, Floor) else slot
+    if axis in affine.name_set(affine.sub(walked, AffineName(axis))):
         return False
     behind = [affine.constant(extent) for extent in shape[places[0] + 1 :]]
     return all(e is not None for e in behind) and prod(e or 1 for e in behind) <= MOST_ELEMENTS

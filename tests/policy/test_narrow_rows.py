@@ -79,6 +79,13 @@ def test_other_rows_run_as_they_would(signature: str, body: str) -> None:
     assert_same(program, proven(program, derive(program, MACHINE)), {})
 
 
+def test_rows_whose_terms_are_a_range_of_data_are_no_lanes() -> None:
+    body = "q[n, i] = sum(k in 0..Z, s[n] <= k, k < e[n]) a[k, i]"
+    program = operator("a: i32[Z, 3], s: i64[N], e: i64[N]) -> (q: i32[N, 3])", body, {"N": 32, "Z": 50})
+    assert not any(d.startswith("vectorize q.n_v") for d in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_elements_of_a_narrow_row_that_data_name_are_fetched_one_by_one() -> None:
     program = operator("x: u8[N, 3], t: i32[3, 256]) -> (q: i32[N, 3])", "q[n, c] = t[c, x[n, c]]", {"N": 40})
     assert "unroll q.c_t" in directives(program)

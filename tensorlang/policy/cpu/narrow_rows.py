@@ -23,6 +23,7 @@ from tensorlang.policy.cpu.inner_loops import add_inner_loops
 from tensorlang.policy.cpu.shared_sums import names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import moves_one_by_one
+from tensorlang.policy.scatters import ranges_of_data
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Read
@@ -33,7 +34,8 @@ MOST_ELEMENTS = 4
 
 
 def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
-    """Tell whether a tensor is made of many rows of few elements, and all that lanes of rows read lies as near."""
+    """Tell whether a tensor is made of many rows of few elements, and all that lanes of rows read lies as near. Rows of which data say
+    where their terms begin and end have few in common."""
     if len(definition.axes) < 2 or len(definition.tensors) != 1 or definition.tensors[0].name in d.open_rows:
         return False
     if any(affine.name_set(p.guard) - {definition.axes[-1]} for p in definition.pieces) or len({*map(_sums, definition.pieces)}) > 1:
@@ -41,6 +43,8 @@ def has_narrow_rows(d: Deriver, definition: Definition) -> bool:
     if d.layouts.keys() & {definition.tensors[0].name, *definition_reads(definition)}:
         return False
     sizes, (rows, last) = extents(definition), definition.axes[-2:]
+    if rows in frozenset().union(*ranges_of_data(definition).values()):
+        return False
     lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     if not 1 < (sizes[last] or 0) <= MOST_ELEMENTS or (sizes[rows] or OPEN_EXTENT) < 2 * lanes:
         return False

@@ -286,7 +286,7 @@ def _with_known_sizes(kernel: _Kernel) -> list[Planned]:
         except CompileError:
             continue
         made += _nodes(planned)
-        found += [planned] if _nodes(planned) <= MOST_LOOKED_AT and kernel.opened(planned) is not None else []
+        found += [planned] if _nodes(planned) <= most and kernel.opened(planned) is not None else []
     return found
 
 

@@ -8,7 +8,7 @@ from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled, with_rows_of_tile
+from tensorlang.policy.cpu.register_tiles import blocked_binder, extents_for_tile, grouped, row_counts, tile_sizes, tiled, with_rows_of_tile
 from tensorlang.policy.cpu.row_major import left_row_major
 from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
 from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself, sampled, with_factors_apart
@@ -117,10 +117,9 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     is_recurrence = recurs(d.program, definition)
     rows_of_tile = [a for a in definition.axes if a in c.rows] if is_recurrence else with_rows_of_tile(d, definition, c, axis, lanes).rows
     row = rows_of_tile[-1] if rows_of_tile else None
-    sizes = d.settled(definition)
-    rows = sizes[row] if row else 1
-    tile = tiled(d, c, rows, sizes[axis], lanes)
-    v = tile.vectors if tile is not None else tile_sizes(rows, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))[1]
+    sides = extents_for_tile(d, definition, row, axis, lanes)
+    tile = tiled(d, c, *sides, lanes)
+    v = tile.vectors if tile is not None else tile_sizes(*sides, lanes, d.machine.vector_registers, row_counts(d, c))[1]
     width = lanes * v
     own = d.axes[c.w]
     to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}

@@ -23,7 +23,10 @@ ROWS_IN_A_SET = 8
 
 
 WIDTHS = (1, 2, 3, 4, 8, 12, 16, 24)
-"""Vectors that a register tile may be wide; more than four for a single row, which memory bounds: so much is read in one go."""
+"""Vectors that a register tile may be wide; more than `WIDEST` for a single row, which memory bounds: so much is read in one go."""
+
+WIDEST = 4
+"""Vectors that a register tile of several rows is wide at most."""
 
 OPEN_ROWS = range(4, 13, 4)
 """Rows of a register tile where their number is open: multiples of four, as most numbers are."""
@@ -56,12 +59,21 @@ def tile_sizes(
         if columns is not None and v > 1 and (v - 1) * lanes >= columns:
             continue
         for m in sorted(heights or range(1, registers)):
-            if m * v + (v if m > 1 else 1) + 1 > registers - 1 or (rows is not None and m > rows) or (v > 4 and rows != 1):
+            if m * v + (v if m > 1 else 1) + 1 > registers - 1 or (rows is not None and m > rows) or (v > WIDEST and rows != 1):
                 break
             cost = _tiled_cycles(rows, columns, lanes, (m, v)) * met(m)
             if cost < best_cost * 0.995:
                 best, best_cost = (m, v), cost
     return best
+
+
+def extents_for_tile(d: Deriver, definition: Definition, row: str | None, axis: str, lanes: int) -> tuple[int | None, int | None]:
+    """Return how many rows and columns a register tile is chosen for, None where any number may come. One row has wide tiles, of which most
+    would be empty for few columns: there a sample stands for the columns, too."""
+    sizes, settled = extents(definition), d.settled(definition)
+    rows = settled[row] if row is not None else 1
+    columns = sizes[axis] if rows == 1 else settled[axis]
+    return rows, columns if columns is None or columns == settled[axis] else max(columns, WIDEST * lanes)
 
 
 def _tiled_cycles(rows: int | None, columns: int | None, lanes: int, tile: tuple[int, int]) -> float:

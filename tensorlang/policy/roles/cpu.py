@@ -51,6 +51,7 @@ from tensorlang.policy.cpu.inner_loops import is_in_phases
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.register_tiles import (
     blocked_binder,
+    extents_for_tile,
     grouped,
     is_packing_profitable,
     is_prefetch_profitable,
@@ -112,8 +113,7 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     inner = tuple(k for k in c.inner if channel is None or k != channel[0])
     outside = _outside(d, c, batch, rows[:-1], sizes)
     given = any(p.name == c.x for p in d.program.params)
-    settled = d.settled(definition)
-    tile, heights = (settled[c.rows[-1]] if c.rows else 1, settled[axis]), row_counts(d, c)
+    tile, heights = extents_for_tile(d, definition, c.rows[-1] if c.rows else None, axis, lanes), row_counts(d, c)
     sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
     height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
     tiles = tiled(d, c, *tile, lanes)

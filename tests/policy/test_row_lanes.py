@@ -134,3 +134,13 @@ def test_lanes_are_rows_of_an_open_length_that_is_short_in_a_sample(text: str) -
 def test_what_rows_of_open_length_meet_others_in_is_no_row_lane() -> None:
     apart = operator("a: i32[M, K], b: i32[N, K]) -> (y: i32[M, N])", "y[i, j] = sum(k) (a[i, k] - b[j, k]) * (a[i, k] - b[j, k])")
     assert "unroll y.i_t" in [show(d) for d in derive(apart, MACHINE, at={"M": 60, "N": 70, "K": Exactly(6)}).directives]
+
+
+def test_steps_run_inside_of_one_vector_of_rows_whose_length_is_short_in_a_sample() -> None:
+    sums = operator(
+        "x: i32[M, N]) -> (y: i32[M, N])", "y[0, j] = x[0, j] for j in 0..N\ny[i, j] = x[i, j] + y[i - 1, j] for i in 1..M, j in 0..N"
+    )
+    schedule = derive(sums, MACHINE, at={"M": 60, "N": Exactly(6)})
+    assert "order y.j_o, y.i, y.j_v" in [show(d) for d in schedule.directives], "so that registers hold what a step reads back"
+    for rows, columns in ((5, 6), (4, 37), (0, 3), (1, 1)):
+        assert_same(sums, proven(sums, schedule), {"M": rows, "N": columns})

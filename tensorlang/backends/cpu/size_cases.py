@@ -226,11 +226,13 @@ def _others(size: int, is_known: bool) -> list[int]:
 def _samples(
     at: Mapping[str, int], known: Container[str], base: Planned, planned_for: Callable[[Mapping[str, int]], Planned]
 ) -> Iterator[Mapping[str, int]]:
-    """Yield other samples: of one size, few of each before many, then of two whose loops differ from those at hand and from each other, any
-    two loops once. `planned_for` returns what came of a sample."""
+    """Yield other samples: of one size, few of each before many, those first that there are loops for small numbers of, which gain most;
+    then of two whose loops differ from those at hand and from each other, any two loops once. `planned_for` returns what came of a
+    sample."""
     others = {name: _others(size, name in known) for name, size in at.items()}
-    every: list[Mapping[str, int]] = [{name: n} for name, samples in others.items() for n in samples]
-    alone = sorted(every, key=lambda sample: n if isinstance(n := min(sample.values()), Exactly) else inf)
+    every = [(name, n) for name, samples in others.items() for n in samples]
+    few_first = sorted(every, key=lambda sample: (sample[0] not in known, sample[1]) if isinstance(sample[1], Exactly) else (True, inf))
+    alone: list[Mapping[str, int]] = [{name: n} for name, n in few_first]
     yield from alone
     seen: set[frozenset[int]] = set()
     for a, b in combinations(alone, 2):

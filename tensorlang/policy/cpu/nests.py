@@ -878,7 +878,22 @@ def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> _Order | None:
             taken = inner.cycles / (d.machine.threads if _parallel(d, definition, loops, axes, separate, axes) else 1)
             if best is None or taken < WORTH_TURNING * least:
                 best, least = _Order(axes, separate, inner), taken
-    return best
+    return best if best is None else _with_lanes_outside(d, definition, loops, best)
+
+
+def _with_lanes_outside(d: Deriver, definition: Definition, loops: _Loops, chosen: _Order) -> _Order:
+    """Return an order in which steps run inside of one vector of a row, where a sample of open length has no more: then registers keep what
+    steps read back, however long rows are."""
+    vector, order = chosen.inner.vector, chosen.axes
+    free = loops.free(order, chosen.separate)
+    first = next((k for k, a in enumerate(order) if a not in free), len(order))
+    if len(vector) != 1 or vector[0] not in order[first:] or full(loops.name, vector[0]) not in d.unknown:
+        return chosen
+    if (extents(definition)[vector[0]] or OPEN_EXTENT) > d.lanes_of(definition) * chosen.inner.vectors:
+        return chosen
+    axes = (*order[:first], *vector, *(a for a in order[first:] if a not in vector))
+    is_legal = loops.distances.is_legal(loops.of(axes))
+    return replace(chosen, axes=axes, separate=_separation(definition, loops, axes)) if is_legal else chosen
 
 
 def _orders(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:

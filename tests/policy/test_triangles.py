@@ -179,3 +179,13 @@ def test_a_copy_is_arranged_by_the_names_that_its_first_reader_gives_its_axes() 
     schedule = schedule_of(program)
     assert any(d.name == "pack" for d in schedule.directives)
     assert_same(program, proven(program, schedule), sizes)
+
+
+@pytest.mark.parametrize("n", [48, 4800], ids=["short", "long"])
+def test_lanes_lie_apart_along_rows_of_a_triangle_only_where_these_are_many_vectors_long(n: int) -> None:
+    """Parts of a sentence, by where they end: of a short row most vectors are cut, and their lanes loaded one by one."""
+    body = "y[i, k, a] = max(c in 0..8) (x[k, c] + w[a, c]) for k > i\n y[i, k, a] = 0 otherwise"
+    program = operator("x: f32[N, 8], w: f32[8, 8]) -> (y: f32[N, N, 8])", body, {"N": n})
+    assert ("vectorize y.k_v" in [show(d) for d in derive(program, MACHINES[0]).directives]) == (n == 4800)
+    if n < 100:
+        assert_same(program, proven(program, derive(program, MACHINES[0])), {"N": n})

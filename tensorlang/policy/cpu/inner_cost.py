@@ -48,6 +48,7 @@ from tensorlang.policy.cpu.cost import (
     store_cycles,
 )
 from tensorlang.policy.cpu.footprints import bytes_of_lines, distinct, held
+from tensorlang.policy.cpu.row_ends import limit_of, ragged_rows, ranges_of_data
 from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
 from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes
@@ -230,7 +231,7 @@ class BlockCost:
         for reduce in (r for p in definition.pieces for r in reduces(p.value)):
             for b in reduce.binders:
                 self.sizes[b.name] = max(1.0, self._middle(b.hi) - self._middle(b.lo))
-        self.ranged = ranges_of_data(definition)
+        self.ranged, self.ragged = ranges_of_data(definition), ragged_rows(definition, self.sizes)
         for binder, axes in self.ranged.items():
             # Rows share the terms out.
             self.sizes[binder] = max(1.0, self.sizes[binder] / prod(self.sizes[a] for a in axes))
@@ -439,6 +440,8 @@ class BlockCost:
         """Return how many points of an axis blocks of `count` take, for each that there is; of a `known` extent the last may be cut to a
         multiple of that. Of an open extent that they do not divide for all sizes, on the average as much is left behind the last of them
         as in any other block, and that is taken whole."""
+        if axis in self.ragged:
+            return self.ragged[axis].covered(count)
         name, size = full(self.definition.tensors[0].name, axis), self.sizes[axis]
         is_uneven = name not in self.d.at_once and self.d.multiples.get(name, count) % count > 0
         return (size + (count - 1) / 2) / size if is_uneven else _covered(size, known or count)
@@ -484,6 +487,11 @@ class BlockCost:
         vectors = distinct(element.read, beside) * c.vectors
         kept = max(1, held(element.read, counts, [n for n in terms if n in counts])) * whole
         return _Window(distinct(element.read, counts) * (whole + vectors * (apart - 1)), kept, prod(counts.values()) * vectors * apart)
+
+    def _is_masked(self, c: InnerLoops, along: str) -> bool:
+        """Tell whether lanes ask for the ends of a row wherever they are: data say them, or few blocks of it are whole."""
+        row = self.ragged.get(along)
+        return along in self.ranged or (row is not None and row.length < LEAST_ITERATIONS * c.vectors * self.lanes)
 
     def _meets_edges(self, element: Element, c: InnerLoops, along: str) -> bool:
         """Tell whether lanes of a sum ask for edges in most blocks along an axis, which are too few to be split at them: each lane then
@@ -551,7 +559,8 @@ class BlockCost:
         apart = (
             1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
         )
-        if apart is not None:
+        masked = self._is_masked(c, along)
+        if apart is not None and (apart <= 1 or not masked):
             return again * c.vectors * (STRIDED_LOADS * apart if apart > 1 else 1)
         if along in element.shared:
             # One for all lanes of a vector, or elements of one that are put where they belong.
@@ -559,7 +568,7 @@ class BlockCost:
         if picked_in_registers(self.d, element.read, along):
             return again * c.vectors * PICKED_LOADS
         by_data = any(isinstance(slot, Dynamic) for slot in element.read.index)
-        far = float(MASKED_LOADS if along in self.ranged else GATHERED_LOADS if by_data else FAR_LOADS)
+        far = float(MASKED_LOADS if masked else GATHERED_LOADS if by_data else FAR_LOADS)
         if not by_data:
             far += LOADS * self._line_cycles(again * c.vectors * self.lanes, element.row_bytes)
         return again * c.vectors * self.lanes * far

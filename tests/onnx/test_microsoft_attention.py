@@ -26,6 +26,17 @@ def test_the_first_query_stands_at_the_first_key_where_there_is_no_past() -> Non
     check("MultiHeadAttention", q, k, v, num_heads=2, unidirectional=1)
 
 
+def test_scores_may_be_scaled_by_a_number_below_zero() -> None:
+    q, k, v = draw(1, 3, 8), draw(1, 5, 8), draw(1, 5, 8)
+    check("MultiHeadAttention", q, k, v, num_heads=2, scale=-0.5)
+    half, arrays = [a.astype(np.float16) for a in (q, k, v)], {"q": q, "k": k, "v": v}
+    found, expected = (
+        staged(model("MultiHeadAttention", feeds, list(feeds), 1, [], "com.microsoft", num_heads=2, scale=-0.5), feeds)[0]
+        for feeds in (dict(zip(arrays, half, strict=True)), arrays)
+    )
+    np.testing.assert_allclose(found.astype(F32), expected, atol=4e-3)
+
+
 def test_a_bias_says_nothing_of_keys_that_there_is_only_room_for() -> None:
     q, k, v = (draw(2, 1, 8, seed=s) for s in range(3))
     room, bias = (draw(2, 2, 6, 4), draw(2, 2, 6, 4, seed=5)), draw(1, 2, 1, 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import copysign, sqrt
 
 import numpy as np
 
@@ -58,11 +58,11 @@ def scaled_product(n: Site, q: Value, k: Value, scale: float) -> Value:
     (batch, heads, queries, size), (shared, keys) = q.shape, k.shape[1:3]
     narrow = q.dtype.size_bytes < 4
     if narrow:
-        root = n.filled((), q.dtype, sqrt(max(0.0, scale)))
-        q, k = n.op("mul", q, root), n.op("mul", k, root)
+        root = sqrt(abs(scale))
+        q, k = n.op("mul", q, n.filled((), q.dtype, copysign(root, scale))), n.op("mul", k, n.filled((), k.dtype, root))
     left, right = n.view(q, (batch, shared, heads // shared, queries, size)), n.view(k, (batch, shared, 1, keys, size))
     product = n.op("scores", left, right)
-    return product if narrow else n.op("mul", product, n.filled((), q.dtype, max(0.0, scale)))
+    return product if narrow else n.op("mul", product, n.filled((), q.dtype, scale))
 
 
 def _heads(n: Site, x: Value, attribute: str) -> Value:

@@ -207,9 +207,9 @@ class _Import:
         raise CompileError(*found)
 
     def _define(self, name: str, item: Item) -> None:
+        """Note what the model calls so in this block. Its tensors have the names that they will keep: others read them by these."""
         self.scope.items[name] = item
-        if isinstance(item, Value):
-            self.bound.add(item.name)
+        self.bound |= {value.name for value in tensors_of(item)}
 
     def _initializer(self, name: str, array: Array) -> None:
         self._define(name, self.builder.constant(self._name(name), array))
@@ -385,7 +385,8 @@ class _Import:
             raise Refusal("O014", f"the graphs and functions that node {quoted(node.label)} runs are too large", limits)
         self.scope = Scope(outer or before, f"{before.path}{node.label} {which}/", before.depth + 1)
         try:
-            self.scope.items |= dict(zip(block.inputs, inputs, strict=True))
+            for name, item in zip(block.inputs, inputs, strict=True):
+                self._define(name, item)
             for name, array in block.initializers.items():
                 self._initializer(name, array)
             for inner in block.nodes:

@@ -349,6 +349,27 @@ def test_a_list_that_a_loop_appends_to_is_passed_on_as_an_output(monkeypatch: py
         np.testing.assert_allclose(row, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("turns", [0, 3])
+def test_what_a_turn_is_given_may_be_passed_on_under_another_name_and_read_again(turns: int) -> None:
+    nodes = [
+        node("Identity", ["i"], ["number"]),
+        node("Identity", ["go"], ["on"]),
+        node("Cast", ["i"], ["f"], to=F),
+        node("Cast", ["go"], ["one"], to=F),
+        node("Add", ["f", "one"], ["sum"]),
+        node("Add", ["v", "sum"], ["w"]),
+    ]
+    ends = [value("on", type=B), value("w", 2, 3), value("number", type=I)]
+    body = block(nodes, [value("i", type=I), value("go", type=B), value("v", 2, 3)], ends)
+    results = [value("y", 2, 3), untyped("numbers", I)]
+    known = model(
+        [node("Loop", ["turns", "", "x"], ["y", "numbers"], body=body)], [value("x", 2, 3)], results, {"turns": np.asarray(turns)}
+    )
+    check(known, x=x)
+    told = model([node("Loop", ["turns", "", "x"], ["y", "numbers"], body=body)], [value("x", 2, 3), value("turns", type=I)], results)
+    check(told, x=x, turns=np.asarray(turns))
+
+
 def test_a_scan_over_rows_of_any_number_runs_as_it_is() -> None:
     inside = [
         node("Add", ["s", "e"], ["t"]),
@@ -377,6 +398,19 @@ def test_a_scan_goes_through_an_axis(directions: tuple[int, int]) -> None:
     scan = node("Scan", ["s0", "x"], ["last", "rows"], body=turn, num_scan_inputs=1, **attributes)
     made = model([scan], [value("s0", 2), value("x", 2, 3)], [untyped("last"), untyped("rows")])
     check(made, s0=np.float32([1, 2]), x=x)
+
+
+def test_a_constant_of_a_sequence_is_taken_out_of_it_any_number_of_times() -> None:
+    nodes = [
+        node("SplitToSequence", ["c"], ["s"], axis=0),
+        node("SequenceAt", ["s", "at"], ["a"]),
+        node("SequenceAt", ["s", "at"], ["b"]),
+        node("Mul", ["x", "a"], ["ax"]),
+        node("Mul", ["ax", "b"], ["y"]),
+        node("ConcatFromSequence", ["s"], ["z"], axis=0),
+    ]
+    made = model(nodes, [value("x", 2, 3)], [untyped("y"), untyped("z")], {"c": np.asarray([2, 3], np.float32), "at": np.asarray(1)})
+    check(made, x=x)
 
 
 def test_sequences_of_known_length_vanish() -> None:

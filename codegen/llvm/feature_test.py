@@ -3,7 +3,7 @@
     i1 @tl_has(ptr features)      whether the processor, and the operating system, have all of them
 
 Features are bits of words: of what the `cpuid` instruction returns on x86-64 (`WORDS`), of what Linux tells a program on AArch64 and RISC-V
-(`getauxval`). `mask` gives those that code needs.
+(`getauxval`), and how long vectors of RISC-V are, which those that have any tell in a register. `mask` gives what code needs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _BASE = frozenset(("64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87", 
 """What every x86-64 processor has, or has with SSE 4.2."""
 _ARM_BITS = {"neon": (0, 1), "dotprod": (0, 20), "i8mm": (1, 13), "bf16": (1, 14), "fullfp16": (0, 10)}
 _RISCV_BITS = {letter: (0, ord(letter) - ord("a")) for letter in "mafdcv"}
+_RISCV_VECTOR_BYTES = {"zvl128b": 0, "zvl256b": 32}
+"""How long vectors have to be, where they are not anyway (`v` has 128 bits)."""
 _TABLES = {"x86_64": _BITS, "aarch64": _ARM_BITS, "riscv64": _RISCV_BITS}
-_HELD = {"x86_64": _BASE, "riscv64": frozenset(("zvl128b",)), "aarch64": frozenset[str]()}
-"""What a processor of a family has anyway, or with another feature that code asks for."""
+_HELD = {"x86_64": _BASE, "riscv64": frozenset(_RISCV_VECTOR_BYTES), "aarch64": frozenset[str]()}
+"""What a processor of a family has anyway, or with another feature that code asks for, and what is no bit of a word."""
 _AVX_STATE, _AVX512_STATE = 0x06, 0xE6
 
 
@@ -49,9 +51,12 @@ def with_known_features(target: Target) -> Target:
 
 
 def mask(family: str, features: Iterable[str]) -> tuple[int, ...]:
-    """Return for each word the bits that must be set, and last the state that the operating system must save."""
+    """Return for each word the bits that must be set, and last the state that the operating system must save, of RISC-V the bytes that a
+    vector must have."""
     words = [0] * ((len(WORDS) if family == "x86_64" else 2) + 1)
     for feature in features:
+        if family == "riscv64":
+            words[-1] = max(words[-1], _RISCV_VECTOR_BYTES.get(feature, 0))
         if feature not in _HELD[family]:
             word, bit = _TABLES[family][feature]
             words[word] |= 1 << bit
@@ -62,7 +67,9 @@ def mask(family: str, features: Iterable[str]) -> tuple[int, ...]:
 
 def has_ir(family: str) -> str:
     """Return `tl_has` as LLVM IR."""
-    return _cpuid_ir() if family == "x86_64" else _AUXILIARY
+    if family == "x86_64":
+        return _cpuid_ir()
+    return _AUXILIARY + (_VECTOR_BYTES if family == "riscv64" else "  ret i1 %all\n}\n")
 
 
 _AUXILIARY = """
@@ -82,9 +89,30 @@ entry:
   %fits = icmp eq i32 %a, %need
   %fits2 = icmp eq i32 %b, %need2
   %all = and i1 %fits, %fits2
-  ret i1 %all
+"""
+_VECTOR_BYTES = """  %p2 = getelementptr i32, ptr %features, i64 2
+  %bytes = load i32, ptr %p2, align 4
+  %any = icmp ne i32 %bytes, 0
+  %asks = select i1 %all, i1 %any, i1 false
+  br i1 %asks, label %vectors, label %done
+vectors:
+  %length = call i32 @tl_vector_bytes()
+  %long = icmp uge i32 %length, %bytes
+  br label %done
+done:
+  %has = phi i1 [ %all, %entry ], [ %long, %vectors ]
+  ret i1 %has
+}
+
+declare i32 @llvm.vscale.i32()
+
+define internal i32 @tl_vector_bytes() nounwind noinline "target-features"="+v" {
+  %scale = call i32 @llvm.vscale.i32()
+  %bytes = shl i32 %scale, 3
+  ret i32 %bytes
 }
 """
+"""In a function of its own, which processors without vectors do not run."""
 
 
 def _cpuid_ir() -> str:

@@ -26,7 +26,7 @@ import tensorlang as tl
 from codegen.elf.objects import parse
 from codegen.llvm import feature_test
 from codegen.llvm.target import levels
-from tensorlang.saved.package import MANIFEST, _checksum
+from tensorlang.saved.package import MANIFEST, _checksum, read_manifest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -351,6 +351,11 @@ def test_a_library_for_another_machine_is_an_archive_and_is_not_loaded(
     assert made.machine == machine and {"malloc", "pthread_create", "getauxval"} <= set(made.undefined)
     assert all(name.replace("_", "").isalnum() for name in made.undefined)
     assert "and this machine is" in refusal("R0404", tl.load_model, tmp_path / "product")
+
+
+def test_of_two_levels_of_as_many_instructions_the_one_of_longer_vectors_is_tried_first(tmp_path: Path, operators: tl.Operators) -> None:
+    operators.scaled.save(tmp_path / "scaled", {"x": X}, targets=["riscv64gcv", "riscv64gcv-256"])
+    assert [level.target for level in read_manifest(str(tmp_path / "scaled")).levels] == ["riscv64gcv-256", "riscv64gcv"]
 
 
 @pytest.mark.parametrize(

@@ -75,13 +75,13 @@ def _written(levels: Sequence[Compiled], folder: Path, options: SaveOptions, row
 
 
 def toolchains(tools: Toolchain, options: SaveOptions) -> tuple[Toolchain, ...]:
-    """Return what compiles for each of the targets, those with more instructions first. Raises CompileError C0101 for a target that is not
-    known, C0131 for one whose processors code cannot ask for what it needs, C0133 for targets of several families."""
+    """Return what compiles for each of the targets, those with more instructions and longer vectors first. Raises CompileError C0101 for a
+    target that is not known, C0131 for one whose processors code cannot ask for what it needs, C0133 for targets of several families."""
     targets = options.targets
     found = tuple(map(target_ahead, targets))
     if len({target.family for target in found}) > 1:
         raise error("C0133", f"{', '.join(targets)} are no levels of one family", help="build a library for each family")
-    ordered = sorted(found, key=lambda target: -len(target.needs.features))
+    ordered = sorted(found, key=lambda target: (-len(target.needs.features), -target.vector_bits))
     return tuple(_ahead(tools, target, 1 if target.is_wasm else options.threads or tools.threads) for target in ordered)
 
 

@@ -48,7 +48,7 @@ from tensorlang.policy.cpu.cost import (
     store_cycles,
 )
 from tensorlang.policy.cpu.footprints import bytes_of_lines, distinct, held
-from tensorlang.policy.cpu.row_ends import limit_of, ragged_rows, ranges_of_data
+from tensorlang.policy.cpu.ragged_rows import ragged_rows
 from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
 from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes

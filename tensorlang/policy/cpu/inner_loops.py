@@ -33,7 +33,6 @@ from tensorlang.policy.cpu.inner_cost import (
 )
 from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.cpu.reloads import Reloads
-from tensorlang.policy.cpu.row_ends import ranges_of_data
 from tensorlang.policy.cpu.shared_sums import add_shared_sums, names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.policy.scatters import ranges_of_data

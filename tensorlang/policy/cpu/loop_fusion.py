@@ -55,7 +55,6 @@ from tensorlang.policy.cpu.inner_loops import ByOrder, add_blocks, best_inner_lo
 from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.nests import WORTH_TURNING
-from tensorlang.policy.cpu.row_ends import ranges_of_data
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
 from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips

@@ -104,6 +104,13 @@ def test_elements_that_data_place_are_loaded_one_by_one_where_lanes_only_add_the
     assert not any(d.startswith("vectorize y") for d in directives(program))
 
 
+def test_elements_of_a_table_that_parts_of_a_number_name_are_fetched_number_by_number() -> None:
+    body = "y[4*i + k] = t[bitand(shr(x[i], u32(6 * k)), 63)]   for i in 0..20, k in 0..4"
+    program = operator("x: u32[20], t: i32[64]) -> (y: i32[80])", body, {"N": 1})
+    assert {"split y.a0 by 4 -> a0_q, a0_r", "unroll y.a0_r"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_lanes_pick_elements_of_rows_that_registers_hold() -> None:
     program = operator("x: f32[12, 4], at: u8[900] in 0..4) -> (y: f32[889])", "y[i] = sum(k in 0..12) x[k, at[i + k]]   for i in 0..889")
     machine = Machine(target="cpu", threads=1, tables=frozenset({(4, 64)}))

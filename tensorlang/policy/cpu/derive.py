@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from tensorlang.policy.cpu.asked_sums import derive_asked_sum, with_asked_sums
 from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
-from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases, moves_in_phases, phases_along
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
@@ -155,6 +155,15 @@ def _one(d: Deriver, definition: Definition) -> None:
     else:
         d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
         derive_pointwise(d, definition)
+        if not d.plain and moves_in_phases(d, definition):
+            _add_phases(d, definition)
+
+
+def _add_phases(d: Deriver, definition: Definition) -> None:
+    """Write out the phases of a row: what is the same for all of them is made once."""
+    name, last = definition.tensors[0].name, definition.axes[-1]
+    d.add(d.schedule.split(full(name, last), phases_along(definition, last)[-1], (f"{last}_q", f"{last}_r")))
+    d.add(d.schedule.unroll(full(name, f"{last}_r")))
 
 
 def _has_sums(definition: Definition) -> bool:

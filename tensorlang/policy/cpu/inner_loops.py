@@ -35,6 +35,7 @@ from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.cpu.reloads import Reloads
 from tensorlang.policy.cpu.shared_sums import add_shared_sums, names_of_shared, shared_sums
 from tensorlang.policy.deriver import Deriver, in_order
+from tensorlang.policy.pointwise import moves_one_by_one
 from tensorlang.policy.scatters import ranges_of_data
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.pack import Along, axes_of_copy
@@ -165,6 +166,13 @@ def is_in_phases(d: Deriver, definition: Definition) -> bool:
     if d.layouts.keys() & touched or not any(phases_along(definition, a) for a in definition.axes):
         return False
     return best_inner_loops(d, definition, definition.axes).phases > 1
+
+
+def moves_in_phases(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a row-major map does nothing but to fetch elements one by one, several along its rows by what is the same for these."""
+    touched = {definition.tensors[0].name, *(r.tensor for p in definition.pieces for r in reads(p.value))}
+    last = definition.axes[-1]
+    return not d.layouts.keys() & touched and moves_one_by_one(d, definition, last) and bool(phases_along(definition, last))
 
 
 def _quotients(e: Affine | Cond) -> Iterator[Floor]:

@@ -47,7 +47,7 @@ from math import prod
 
 from codegen.dtypes import compute_dtype
 from polyhedral import affine
-from tensorlang.policy.cpu.inner_loops import is_in_phases
+from tensorlang.policy.cpu.inner_loops import is_in_phases, moves_in_phases
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.register_tiles import (
     blocked_binder,
@@ -200,7 +200,8 @@ def _pointwise(d: Deriver, group: FusionGroup) -> Shape | None:
     definition = group.head
     if len(group.members) > 1 or not definition.axes or len(definition.pieces) > 1 or _is_contraction(d, definition):
         return None
-    if has_narrow_rows(d, definition) or has_row_lanes(d, group) or (not _binders(definition) and is_in_phases(d, definition)):
+    in_phases = not _binders(definition) and (is_in_phases(d, definition) or moves_in_phases(d, definition))
+    if has_narrow_rows(d, definition) or has_row_lanes(d, group) or in_phases:
         return None
     own, axis, sizes = definition.tensors[0].name, vector_axis(d, definition), extents(definition)
     if axis not in definition.axes:

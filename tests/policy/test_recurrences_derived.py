@@ -49,6 +49,20 @@ def test_the_steps_of_a_stencil_run_in_lanes_with_the_boundary_apart_and_two_of_
     assert any(d.startswith("vectorize u.j") for d in found)
 
 
+@pytest.mark.parametrize(("machine", "kept", "apart"), [(WIDE, False, False), (WIDE, True, True), (NARROW, False, True)])
+def test_fields_in_turn_are_stored_by_one_loop_where_registers_have_masks_unless_some_stay_as_they_were(
+    machine: Machine, kept: bool, apart: bool
+) -> None:
+    body = f"""
+    u[0, i, j]     = a[i, j]
+    u[t + 1, i, j] = u[t, i - 1, j | 1] + u[t, i, j + 1 | 2]          for t in 0..3, i in 0..N, j in 0..N, (i + j) % 2 == 0
+    u[t + 1, i, j] = {"" if kept else "a[j, i] - "}u[t, i, j]                 otherwise
+    y[i, j]        = u[3, i, j]"""
+    program = operator("a: i32[N, N]) -> (y: i32[N, N])", body, {"N": 37})
+    assert ("distribute u at u.i" in directives(program, machine)) == apart
+    assert_same(program, proven(program, derive(program, machine)), {})
+
+
 def test_threads_share_what_lies_between_two_steps_where_that_is_enough() -> None:
     large = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 512})
     small = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 40})

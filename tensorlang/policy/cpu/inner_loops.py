@@ -11,7 +11,7 @@ Sums of one equation that read an element in common share their loops (`shared_s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import inf
@@ -42,7 +42,7 @@ from tensorlang.schedule.pack import Along, axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import block_of, unit_stride
 from tensorlang.tensor.facts import is_choice
-from tensorlang.tensor.nodes import Definition, Dynamic, Reduce, Reducer
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Read, Reduce, Reducer
 from tensorlang.tensor.scop import in_order as keeps_order
 from tensorlang.tensor.walk import index_names, reads, reduces
 
@@ -57,6 +57,8 @@ MOST_PHASES = 8
 MOST_WRITTEN = 200
 """Registers that the terms of a window compute together where they are all written out: what they share is loaded once, and the code of
 so many is still decoded once."""
+MASKED_BYTES = 64
+"""Of registers that have masks: of shorter ones lanes that are left out are stored one by one."""
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -182,12 +184,33 @@ def _quotients(e: Affine | Cond) -> Iterator[Floor]:
         yield from _quotients(part)
 
 
-def pieces_are_phases(definition: Definition, inner: InnerLoops) -> bool:
+def pieces_share_vectors(d: Deriver, definition: Definition, inner: InnerLoops) -> bool:
+    """Tell whether whole vectors have elements of several pieces of a definition, which are then stored by one loop."""
+    masked = d.machine.vector_bytes >= MASKED_BYTES
+    return _pieces_are_phases(definition, inner) or (masked and _pieces_alternate(definition, inner))
+
+
+def _pieces_are_phases(definition: Definition, inner: InnerLoops) -> bool:
     """Tell whether the pieces of a definition are the phases of its vectors, each of one remainder, or as many for each part of the other
     axes: the copies of one loop then write whole rows between them."""
     along = {*inner.vector}
     phases = [[m for m in remainders(p.guard) if m.divisor == inner.phases and affine.name_set(m) == along] for p in definition.pieces]
     return inner.phases > 1 and len(phases) % inner.phases == 0 and all(phases)
+
+
+def _pieces_alternate(definition: Definition, inner: InnerLoops) -> bool:
+    """Tell whether neighbours along vectors are of several pieces in turn, as the fields of a board are: in loops of its own each piece
+    would load and store every few elements of a vector, and all together store whole ones. What is left as it was is no such piece: it
+    may lie there already."""
+    own = {t.name for t in definition.tensors}
+    asked = [affine.name_set(m) for p in definition.pieces for m in remainders(p.guard)]
+    sums = any(True for p in definition.pieces for _ in reduces(p.value))
+    kept = any(_is_read_of(p.value, own) for p in definition.pieces)
+    return inner.phases == 1 and not sums and not kept and any(not names.isdisjoint(inner.vector) for names in asked)
+
+
+def _is_read_of(value: Expr, tensors: Collection[str]) -> bool:
+    return isinstance(value, Read) and value.tensor in tensors
 
 
 def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], ...]]:

@@ -26,7 +26,7 @@ from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.cost import PARTS_CYCLES
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
-from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_are_phases
+from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, best_inner_loops, candidates, pieces_share_vectors
 from tensorlang.policy.cpu.late_sums import late_sums
 from tensorlang.policy.cpu.running_results import running_cycles
 from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
@@ -742,7 +742,7 @@ def _derive_member(
         add_inner_loops(d, definition, [*within, *order[2:]], replace(chosen.inner, rows=()))
         d.add(d.schedule.distribute(name, at=full(name, within[-1])) if len(definition.pieces) > 1 else d.schedule)
         return None
-    if pieces_are_phases(definition, chosen.inner) and {*chosen.inner.vector} <= {*loops.free(order, None)}:
+    if pieces_share_vectors(d, definition, chosen.inner) and {*chosen.inner.vector} <= {*loops.free(order, None)}:
         separate = None
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, at=loops.of(order)[separate] if separate else None))

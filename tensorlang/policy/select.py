@@ -37,7 +37,7 @@ from tensorlang.policy.pointwise import stored_axis
 from tensorlang.policy.roles.match import Match, copies_of, form_of, guard_facts, match_role, matcher, spread_over
 from tensorlang.schedule.cases import Choose, by_sizes, none_holds
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.expand import Scope, expand
+from tensorlang.schedule.expand import WITH_POSITIONS, Scope, expand
 from tensorlang.schedule.guards import Fact, guard_env, plain, unmet
 from tensorlang.schedule.instructions import named
 from tensorlang.schedule.knobs import no_knob, picker
@@ -182,6 +182,14 @@ def read(
     request = _Request(module, program, written.target, Machine(target=written.target), knobs or {}, {}, frozenset())
     env = guard_env(module, written.operator, program, attrs or {}, sizes or {}, {})
     return _expanded(request, written.operator if written.operator in module.operators else None, written, env, choose)
+
+
+def at_sizes(module: Module, schedule: Schedule, program: Program, attrs: Mapping[str, object], sizes: Mapping[str, object]) -> Schedule:
+    """Return a schedule that was not read with numbers in expressions over loops and sizes, for the sizes that are known when compiling."""
+    if not any(d.name in WITH_POSITIONS for d in schedule.directives):
+        return schedule
+    scope = Scope(module, picker({}, [], None), env=guard_env(module, schedule.operator, program, attrs, sizes, {}))
+    return replace(schedule, directives=tuple(expand(scope, schedule.directives)))
 
 
 def conditional(module: Module, written: sx.Schedule) -> bool:

@@ -55,7 +55,7 @@ from tensorlang.garbage import fewer_collections
 from tensorlang.graph.externs import trusted_call
 from tensorlang.planning import Dump, Rules, ScheduleRequest, by_parts
 from tensorlang.policy.complete import DERIVE
-from tensorlang.policy.select import applicable, read, where
+from tensorlang.policy.select import applicable, at_sizes, read, where
 from tensorlang.policy.uncalled import check_heads, check_written
 from tensorlang.room import no_room, within_room
 from tensorlang.runtime.arguments import Call, check_arrays, no_argument, results_given, sizes_given, sorted_out, whole_size
@@ -547,6 +547,7 @@ class Operator:
             case sx.Schedule() as written:
                 return ScheduleRequest(self._written(written, program, call, at), self._rest(written.body))
             case schedule:
+                schedule = at_sizes(self.module, schedule, program, call.attrs, _named(program, call.sizes))
                 return ScheduleRequest(schedule, self._rest(schedule.directives), knobs=self.knobs)
 
     def _rest(self, body: Sequence[sx.Directive | sx.Knobs]) -> Rules | None:

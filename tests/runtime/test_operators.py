@@ -13,6 +13,7 @@ import pytest
 from work_done import calls_made
 
 import tensorlang as tl
+from tensorlang.schedule.schedule import Schedule
 
 TEXT = """
 op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) {
@@ -101,6 +102,13 @@ def test_another_schedule_changes_the_loops_and_not_the_result(ops: tl.Operators
     plain = ops.linear.schedule("split y.j by 3 -> jo, ji")
     np.testing.assert_allclose(plain(x, w, b), ops.linear(x, w, b), rtol=1e-6)
     assert "split y.j by 3" in plain.explain(x, w, b)
+
+
+def test_a_schedule_made_in_python_may_speak_of_sizes_that_a_call_makes_numbers(ops: tl.Operators) -> None:
+    x = np.arange(9, dtype=np.float64)
+    halves = ops.scale.schedule(Schedule("scale").cut("y.i", at=[2, "N // 2"], into=("a", "b", "c")).vectorize("y.a"))
+    np.testing.assert_array_equal(halves(x), 2 * x)
+    np.testing.assert_array_equal(halves(x[:5]), 2 * x[:5])
 
 
 def test_the_schedule_of_the_file_applies_where_its_guards_hold(ops: tl.Operators) -> None:

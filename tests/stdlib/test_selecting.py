@@ -19,7 +19,7 @@ TYPES = ["f4", "f8", ml_dtypes.bfloat16, "i1", "u2", "i4", "u8"]
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda t: np.dtype(t).name)
 def test_elements_of_every_type_are_selected_in_their_order(dtype: Any) -> None:
     x = numbers((2, 300), dtype)
-    for count in (3, 300):
+    for count in (3, 300) if dtype in ("f4", "u8") else (3,):
         order = expected(x, 1, descending=True)[:, :count]
         y, at = tl.std.top_largest(x, count=count)
         np.testing.assert_array_equal(at, order)
@@ -49,8 +49,7 @@ def test_elements_are_selected_alike_whichever_way(dtype: str, way: dict[str, in
         np.testing.assert_array_equal(op(x, count=9, **way)[1], expected(x, 1, descending=descending)[:, :9])
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2", "i8", "u1"])
-@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("dtype", "axis"), [("f4", 0), ("f2", 1), ("i8", 1), ("u1", 0)])
 def test_one_element_is_the_first_of_all_in_their_order(dtype: str, axis: int) -> None:
     x = numbers((23, 41), dtype, 6)
     for op, descending in ((tl.std.top_largest, True), (tl.std.top_smallest, False)):

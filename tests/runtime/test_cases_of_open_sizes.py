@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tensorlang as tl
+from codegen.errors import Unfit
 from codegen.llvm.target import named
 from codegen.llvm.workspace import plan as workspace_plan
 from codegen.loops.evaluate import evaluate
@@ -237,6 +238,13 @@ def test_what_suits_any_sizes_does_not_stand_in_for_what_suits_samples_in_a_case
         with pytest.raises(CompileError):
             plan_kernel(program(), MACHINE, rules=rules)
         assert len(asked) == count
+
+
+def test_loops_that_are_too_long_for_a_case_are_not_made() -> None:
+    plan = sums_at(40, 300).scheduled.plan
+    with pytest.raises(Unfit, match="more than 4 nodes"):
+        loops_of(plan, "sums", most=4)
+    assert loops_of(plan, "sums", most=4000).params == ("x", "y")
 
 
 def test_a_case_is_for_the_sizes_at_which_it_is_predicted_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import islice
 from types import MappingProxyType
 
 from codegen.dtypes import DType
@@ -58,13 +59,13 @@ from codegen.loops.tiles import tiled
 from codegen.loops.unread import without_unread
 from codegen.loops.unswitch import unswitch
 from codegen.loops.verify import verify
-from codegen.loops.walk import noted_loops, stores, without
+from codegen.loops.walk import noted_loops, stores, walk, without
 from codegen.loops.written_out import written_out
 from codegen.store import Cache
 from polyhedral.expr import Int
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement, SizeCase
-from tensorlang.backends.cpu.size_cases import Planned, with_cases
+from tensorlang.backends.cpu.size_cases import Planned, most_scanned, with_cases
 from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
@@ -162,7 +163,7 @@ def compile_kernel(
             Planned(scheduled, lowered),
             rules.at,
             lambda at, known: scheduled_by(replace(rules, at=at, sampled=not known), known),
-            lambda other: of_target(other.plan, threads=threads),
+            lambda other: of_target(other.plan, threads=threads, most=most_scanned(lowered)),
             machine,
         )
         clock("cases")
@@ -266,15 +267,18 @@ def loops_of(
     masked_bytes: Container[int] = (),
     vector_bytes: int = 64,
     vector_registers: int = 32,
+    most: int | None = None,
 ) -> Lowered:
     """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers.
     `contracts`: for a target with multiply-adds. There a product that a reduction sums is added by one, and in fast mode every product
     that is added to something; elsewhere the two round one after the other. `masked_bytes`: of how many bytes
     elements are that the target loads under masks; `vector_bytes`: what each
-    of so many vector registers holds.
+    of so many vector registers holds. `most`: nodes of the loops as they are scanned.
 
-    Raises RunError R0315 when no machine holds one of them."""
+    Raises RunError R0315 when no machine holds one of them, Unfit for more nodes than `most`."""
     lowered = lower(plan, symbol)
+    if most is not None and sum(1 for _ in islice(walk(*lowered.function.body), most + 1)) > most:
+        raise Unfit(f"its loops have more than {most} nodes")
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
     try:
         ahead = simplify(staged(simplify(without_unread(lowered.function))))  # the second finds what the first has told of loops

@@ -28,6 +28,7 @@ from operator import eq, ge, le
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import i64
+from codegen.errors import Unfit
 from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Require, Stmt, Var
 from codegen.loops.opened import opened
 from codegen.loops.verify import verify
@@ -70,6 +71,8 @@ MOST_SIZES = 3
 """Open sizes of a kernel with more nodes than that for which others are looked at."""
 MOST_NODES = 4_000
 """Of the loops that are added to those of a small kernel; to a larger one's are added as many as it has."""
+MOST_LEFT = 4
+"""Of so many nodes of loops as they are scanned one is left at least: more than four times as many as there is room for will not fit."""
 GAIN = 0.7
 """What a case has to take somewhere of what would run there otherwise."""
 MARGIN = 0.85
@@ -147,7 +150,8 @@ class _Grid:
 @dataclass(frozen=True, slots=True)
 class _Kernel:
     """What cases are looked for. `at`: the samples of its own sizes that `base` is scheduled for; `scheduled_at` schedules for others, and
-    with sizes that are numbers, `loops` lowers that, both raise CompileError where there is no such schedule."""
+    with sizes that are numbers, `loops` lowers that. Both raise CompileError where there is no such schedule, `loops` Unfit for loops that
+    are too long."""
 
     base: Planned
     at: Mapping[str, int]
@@ -204,12 +208,21 @@ def _predicted(base: Planned, at: Mapping[str, int], machine: Machine) -> Cycles
 
 
 def _nodes(planned: Planned) -> int:
-    return sum(1 for _ in walk(*planned.lowered.function.body))
+    return _nodes_of(planned.lowered)
+
+
+def _nodes_of(lowered: Lowered) -> int:
+    return sum(1 for _ in walk(*lowered.function.body))
 
 
 def _room(base: Planned) -> int:
     """Return how many nodes the loops of other cases may have together."""
     return max(MOST_NODES, _nodes(base))
+
+
+def most_scanned(base: Lowered) -> int:
+    """Return how many nodes loops may have as they are scanned that are to be a case beside those at hand."""
+    return MOST_LEFT * max(MOST_NODES, _nodes_of(base))
 
 
 def _text(planned: Planned) -> str:
@@ -260,6 +273,8 @@ def _for_ranges(kernel: _Kernel, known: Container[str]) -> list[Planned]:
             planned = seen.get(scheduled.schedule.directives) or Planned(scheduled, kernel.loops(scheduled))
         except CompileError:
             continue
+        except Unfit:
+            break
         came.append((sample, planned))
         if scheduled.schedule.directives not in seen:
             seen[scheduled.schedule.directives] = planned
@@ -287,6 +302,8 @@ def _with_known_sizes(kernel: _Kernel) -> list[Planned]:
             planned = Planned(scheduled, kernel.loops(scheduled), {name: n})
         except CompileError:
             continue
+        except Unfit:
+            break
         made += _nodes(planned)
         found += [planned] if _nodes(planned) <= most and kernel.opened(planned) is not None else []
     return found

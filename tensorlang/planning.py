@@ -209,7 +209,7 @@ def planned(
     refuted = ""
     for name, schedule in derived(stored):
         try:
-            plan = proven(program, schedule, stored, advised=False)
+            plan = proven(program, schedule, stored, advised=False, blamed=False)
         except CompileError as refused:
             problem = refused.diagnostics[0]
             tried, refusal = (*tried, f"{name}: refused: {problem.title}"), refused

@@ -20,13 +20,13 @@ ELEMENTS_PER_ASKED = 16
 """One of so many elements: as many as vectors hold at most, so that all of them take no less time than those that are asked for."""
 
 
-def with_asked_terms(program: Program) -> tuple[Program, str] | None:
-    """Return a lifted program with a map of which few elements are asked for, or a sum of which several others ask for few, written where
-    these are, and its name; None where there is none."""
+def with_asked_terms(program: Program, *, sums: bool) -> tuple[Program, str] | None:
+    """Return a lifted program with a map of which few elements are asked for written where these are, and its name; None where there is
+    none. `sums`: so are those of which several others ask for few, for whoever computes each in the loops that ask."""
     readers_of = readers(program)
     for definition in program.definitions:
         name = definition.tensors[0].name
-        several = len(readers_of.get(name, ())) > 1 and can_repeat(program, definition)
+        several = sums and len(readers_of.get(name, ())) > 1 and can_repeat(program, definition)
         if (several or can_inline(definition)) and is_sparse(program, definition):
             made = lift(inline(program, name))
             if not any(name in definition_reads(x) for x in made.definitions):

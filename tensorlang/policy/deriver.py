@@ -235,8 +235,8 @@ def _hoisted(d: Deriver) -> Deriver:
 
 
 def _asked(d: Deriver) -> Deriver:
-    """Return the state with maps of which few elements are asked for, as data say, written where these are."""
-    made = with_asked_terms(d.program)
+    """Return the state with maps of which few elements are asked for, as data say, written where these are, and on processors sums."""
+    made = with_asked_terms(d.program, sums=not isinstance(d.machine, GpuMachine))
     if made is None or problems_since(d.program, made[0]):
         return d
     return _asked(deriver_of(made[0], d.machine, d.layouts, d.constants, d.schedule.inline(made[1])))

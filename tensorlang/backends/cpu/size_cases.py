@@ -19,7 +19,7 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from itertools import combinations, islice, product
@@ -181,7 +181,7 @@ def with_cases(
     kernel = _Kernel(base, own, lambda sample, known: scheduled_at({**at, **sample}, known), loops, _predicted(base, own, machine))
     found = _with_known_sizes(kernel)
     if len(own) <= MOST_SIZES or _nodes(base) <= MOST_LOOKED_AT:
-        found += _for_ranges(kernel, {name for planned in found for name in planned.known})
+        found += _for_ranges(kernel, _largest(found))
     cases = _chosen(kernel, found)
     if not cases:
         return base.lowered, (), ()
@@ -229,22 +229,24 @@ def _text(planned: Planned) -> str:
     return str(planned.scheduled.with_idle(planned.lowered.idle))
 
 
-def _others(size: int, is_known: bool) -> list[int]:
-    """Return the other samples of a size: those of few, more where there are loops in which it is known, are for so many alone, as what is
+def _others(size: int, known: int) -> list[int]:
+    """Return the other samples of a size: those of few, more than the `known` that there are loops for, are for so many alone, as what is
     scheduled for the samples at hand is for any."""
-    few = (Exactly(n) for n in ((FEW_MORE,) if is_known else FEW) if n == 1 or n < size)
+    few = (Exactly(n) for n in (FEW if known <= 1 else (FEW_MORE,)) if n > known and (n == 1 or n < size))
     return [*few, *(n for n in (TIMES * max(1, size),) if n <= LARGEST)]
 
 
 def _samples(
-    at: Mapping[str, int], known: Container[str], base: Planned, planned_for: Callable[[Mapping[str, int]], Planned]
+    at: Mapping[str, int], known: Mapping[str, int], base: Planned, planned_for: Callable[[Mapping[str, int]], Planned]
 ) -> Iterator[Mapping[str, int]]:
-    """Yield other samples: of one size, few of each before many, those first that there are loops for small numbers of, which gain most;
+    """Yield other samples: of one size, few of each before many, those first that there are loops for several numbers of, which gain most;
     then of two whose loops differ from those at hand and from each other, any two loops once. `planned_for` returns what came of a
     sample."""
-    others = {name: _others(size, name in known) for name, size in at.items()}
+    others = {name: _others(size, known.get(name, 0)) for name, size in at.items()}
     every = [(name, n) for name, samples in others.items() for n in samples]
-    few_first = sorted(every, key=lambda sample: (sample[0] not in known, sample[1]) if isinstance(sample[1], Exactly) else (True, inf))
+    few_first = sorted(
+        every, key=lambda sample: (known.get(sample[0], 0) <= 1, sample[1]) if isinstance(sample[1], Exactly) else (True, inf)
+    )
     alone: list[Mapping[str, int]] = [{name: n} for name, n in few_first]
     yield from alone
     seen: set[frozenset[int]] = set()
@@ -255,9 +257,14 @@ def _samples(
             yield {**a, **b}
 
 
-def _for_ranges(kernel: _Kernel, known: Container[str]) -> list[Planned]:
-    """Return the schedules with their loops that are derived for other samples, and are called as those at hand. `known`: the sizes that
-    there are loops for small numbers of."""
+def _largest(found: Iterable[Planned]) -> dict[str, int]:
+    """Return the largest number of each size that is known in some loops."""
+    return dict(sorted((pair for planned in found for pair in planned.known.items()), key=lambda pair: pair[1]))
+
+
+def _for_ranges(kernel: _Kernel, known: Mapping[str, int]) -> list[Planned]:
+    """Return the schedules with their loops that are derived for other samples, and are called as those at hand. `known`: the largest
+    number of each size that there are loops for."""
     seen = {kernel.base.scheduled.schedule.directives: kernel.base}
     came: list[tuple[Mapping[str, int], Planned]] = []
     made, found = 0, list[Planned]()
@@ -347,7 +354,7 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
         if case is not None and _nodes(planned) <= room:
             known.append(case)
             room -= _nodes(planned)
-    grid, ranges = _grid(kernel.at, {}, {name for case in known for name in case.planned.known}), list[_Case]()
+    grid, ranges = _grid(kernel.at, {}, {name for name, n in _largest(case.planned for case in known).items() if n > 1}), list[_Case]()
 
     def share(planned: Planned, sizes: Mapping[str, int]) -> float:
         """Return what loops take at sizes of what those take that would run there."""

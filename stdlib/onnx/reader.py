@@ -173,6 +173,7 @@ class _Reader:
         nodes = [self._collect(self._node, n, label) for n, label in zip(graph.node, labels, strict=True)]
         if not graph.output:
             self.problems.append(Diagnostic("O002", "the model has no outputs"))
+        self._check_names(graph, [n for n in nodes if n is not None])
         self._stop()
         model = Model(
             graph.name,
@@ -183,8 +184,6 @@ class _Reader:
             self.functions,
             self.body_of,
         )
-        self._check_names(model, [v.name for v in graph.input])
-        self._stop()
         return replace(model, nodes=_sorted(model.nodes), block_length=block_length(model.nodes, initializers))
 
     def body_of(self, function: FunctionProto, call: NodeProto) -> Block:
@@ -381,22 +380,23 @@ class _Reader:
 
     # ---- names
 
-    def _check_names(self, model: Model, input_names: list[str]) -> None:
-        defined = Counter([*dict.fromkeys([*input_names, *model.initializers]), *(o for n in model.nodes for o in n.outputs if o)])
-        repeated = [name for name, count in Counter(input_names).items() if count > 1]
-        repeated += [name for name, count in Counter(o.name for o in model.outputs).items() if count > 1]
-        repeated += [name for name, count in defined.items() if count > 1]
+    def _check_names(self, graph: GraphProto, nodes: Sequence[Node]) -> None:
+        """Note names that are defined twice or never; `nodes` are those of the graph in which nothing else is wrong."""
+        inputs, outputs = [v.name for v in graph.input if v.name], [v.name for v in graph.output if v.name]
+        constants = [name for name in (*(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)) if name]
+        defined = Counter([*dict.fromkeys([*inputs, *constants]), *(o for n in graph.node for o in n.output if o)])
+        repeated = [name for names in (Counter(inputs), Counter(outputs), defined) for name, count in names.items() if count > 1]
         for name in repeated:
             self.problems.append(Diagnostic("O002", f"{quoted(name)} is defined more than once"))
-        for node in model.nodes:
+        for node in nodes:
             for name in node.reads():
                 if name not in defined:
                     title = f"node {quoted(node.label)} reads {quoted(name)}, which nothing defines"
                     self.problems.append(Diagnostic("O002", title, help=_did_you_mean(name, defined)))
-        for output in model.outputs:
-            if output.name not in defined:
-                title = f"output {quoted(output.name)} is never computed"
-                self.problems.append(Diagnostic("O002", title, help=_did_you_mean(output.name, defined)))
+        for name in outputs:
+            if name not in defined:
+                title = f"output {quoted(name)} is never computed"
+                self.problems.append(Diagnostic("O002", title, help=_did_you_mean(name, defined)))
 
 
 def _op_types(domain: str) -> set[str]:

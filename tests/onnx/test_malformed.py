@@ -555,6 +555,17 @@ def test_a_chain_of_many_nodes_is_imported_without_recursion() -> None:
     assert len(Importer().load(model).nodes) == count
 
 
+def test_names_that_nothing_defines_are_reported_next_to_nodes_that_are_wrong() -> None:
+    made = sound()
+    made.graph.node[0].input[:] = ["x"]  # too few: what it would compute is not missed
+    made.graph.node[2].input[1] = "shape"
+    made.graph.output.add(name="z")
+    with pytest.raises(CompileError) as caught:
+        Importer().load(made)
+    titles = [d.title for d in caught.value.diagnostics]
+    assert titles == ["node `conv` has 1 inputs", "node `reshape` reads `shape`, which nothing defines", "output `z` is never computed"]
+
+
 def test_everything_that_is_missing_is_reported_at_once() -> None:
     model = sound()
     model.opset_import[0].version = 20

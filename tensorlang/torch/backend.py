@@ -29,7 +29,7 @@ from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
 from tensorlang.torch.foreign import Call, Piece, held_values, steps_around_foreign
-from tensorlang.torch.output_layouts import OutputLayout, output_layouts
+from tensorlang.torch.output_layouts import OutputLayout, leave_out, output_layouts
 from tensorlang.torch.program import DRAW, Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
 
@@ -116,6 +116,7 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _C
         raise error("C0142", "this graph lies on a device", help="move the model and its inputs to the host: `model.cpu()`")
     width = len(graph.graph.output_node().args[0])
     effects, layouts = without_effects(graph), output_layouts(graph)
+    leave_out(graph, layouts)
     parameters = frozenset(placeholders[k].name for k in _parameters(values))
 
     def whole(piece: Any, returned: Collection[int]) -> _Graph:

@@ -1,14 +1,15 @@
 """How outputs of a graph lie in memory that are views of what a call is given.
 
 torch returns views of the tensors themselves: it asks a result of the graph for extents, strides and where it begins, and for nothing else.
-Results of compiled models are row-major, so those outputs are made with the memory layout that torch says.
+Results of compiled models are row-major, so those outputs are made with the memory layout that torch says, and no element of
+them is computed.
 
     x[:, x.shape[1] - 2 :]     extents [rows, 2], strides [columns, 1], beginning at columns - 2
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -57,6 +58,16 @@ def output_layouts(graph: Any) -> dict[int, OutputLayout]:
         for k, (node, info) in enumerate(zip(returned, known.output_info, strict=False), known.num_mutated_inp_runtime_indices)
         if info.output_type == OutputType.alias_of_input
     }
+
+
+def leave_out(graph: Any, places: Container[int]) -> None:
+    """Let a graph, which is changed, return nothing at these places, and compute nothing for them alone; a graph that returns no other
+    tensor stays as it is."""
+    (output,) = graph.graph.find_nodes(op="output")
+    results = output.args[0]
+    if any(k not in places and isinstance(a, torch.fx.Node) and isinstance(a.meta.get("val"), torch.Tensor) for k, a in enumerate(results)):
+        output.args = (tuple(None if k in places else a for k, a in enumerate(results)),)
+        graph.graph.eliminate_dead_code()
 
 
 def _symbols(graph: Any) -> Iterator[tuple[Any, tuple[int, str, int]]]:

@@ -221,7 +221,8 @@ class _ModelRead:
         importer = importer_of(self._model, self._importers)
         takes_operators = "operators" in parameters_of(importer.load).parameters
         if not takes_operators and self._asks:
-            raise error("C0119", f"{type(importer).__name__} takes no operators for the nodes of models", help="leave them out")
+            title = f"a model of type `{type(self._model).__name__}` takes no `operators` and no `ops`"
+            raise error("C0119", title, help="leave them out; programs of PyTorch know what `custom_op` registered")
         more: dict[str, Any] = {"known": known[0]} if known else {}
         if self._custom is not None and takes_operators:
             more["operators"] = self._custom

@@ -30,7 +30,7 @@ from codegen.llvm.fills import checked, filled, in_vectors, range_checked
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, with_prologue
 from codegen.llvm.interleave import Interleaved, interleaved_buffer
 from codegen.llvm.masks import first_lanes, positive
-from codegen.llvm.register_transpose import MOST_COPIES, Copies
+from codegen.llvm.register_transpose import MOST_COPIES, Copies, read_across
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
 from codegen.llvm.straight_line import allocate, finish_streams, keep_running, require, store
 from codegen.llvm.target import Target
@@ -326,17 +326,29 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
     row = _row_to_store(loop, lo, scope) if trips == extent else None
     scope = replace(scope, interleaved=row[1]) if row is not None else scope
-    loads = e.module.loads_of_copies(loop) if trips is not None and 1 < extent <= MOST_COPIES and scope.lanes is None else frozenset()
-    for copy in range(extent):
+    loads = e.module.loads_of_copies(loop) if 1 < extent <= MOST_COPIES and scope.lanes is None else frozenset()
+    loads, limit = (loads, None) if trips is not None else (read_across(loop, loads), hi - lo)
+
+    def run(copy: int) -> None:
         here = lo + number(copy)
-        if facts.at_most(hi - here, 0):
-            break
+        if copy == extent or facts.at_most(hi - here, 0):
+            return
         inner = _bind(scope, loop.var, here)
-        inner = replace(inner, copies=(Copies(loop.var, copy, extent, loads), *scope.copies)) if loads else inner
-        if facts.at_least(hi - here, 1):
+        inner = replace(inner, copies=(Copies(loop.var, copy, extent, loads, limit), *scope.copies)) if loads else inner
+
+        def body() -> None:
             _block(e, loop.body, inner)
+            if loads:
+                run(copy + 1)
+
+        if facts.at_least(hi - here, 1):
+            body()
         else:
-            fork(e, positive(e.b, hi - here), lambda inner=inner: _block(e, loop.body, inner), None)  # type: ignore[misc]
+            fork(e, positive(e.b, hi - here), body, None)
+        if not loads:
+            run(copy + 1)
+
+    run(0)
     if row is not None:
         storage, rows = row
         memory.store_rows(e.b, storage, rows)

@@ -236,7 +236,7 @@ def _beside(state: State, e: Load, scope: Scope) -> tuple[int, int]:
     storage, below, above = scope.buffers[e.buffer], 0, 0
     at = address(state, storage, e.index, scope)
     for copies in scope.copies:
-        if e in copies.loads and copies.var in free_vars(e.index[-1]):
+        if e in copies.loads and copies.limit is None and copies.var in free_vars(e.index[-1]):
             here = scope.vars[copies.var]
 
             def is_next(k: int, copies: Copies = copies, here: Poly = here) -> bool:

@@ -43,12 +43,12 @@ from codegen.llvm.held import Held
 from codegen.llvm.interleave import MOST_ELEMENTS, Interleaved, Part, in_rows
 from codegen.llvm.masked_accesses import kept_apart, masked_gather, masked_load, masked_scatter, masked_store, taking_part
 from codegen.llvm.masks import first_lanes, known_lanes, lanes_between, masks_around, positive
-from codegen.llvm.register_transpose import Copies, transpose
+from codegen.llvm.register_transpose import Copies, columns_together, transpose
 from codegen.llvm.state import EmitError, Memory, Scope, State
 from codegen.llvm.tables import from_table
 from codegen.llvm.values import Value, memory_type, of_lanes
 from codegen.loops.nodes import Int
-from codegen.polynomials import ONE, number
+from codegen.polynomials import ONE, ZERO, number
 
 LANES_OF_A_STRETCH = 4
 """How many lanes each vector serves at least, on the average, where elements are picked from more than two: one by one, lanes take a load
@@ -150,20 +150,24 @@ def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scop
 
 def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, copies: Copies, is_needed: Callable[[], bool]) -> Value | None:
     """Return one element per lane for a copy, from element `poly` on: all columns, one for each of the copies, are loaded at once, by rows,
-    those of lanes that take part. Where registers do not hold them yet, None unless `is_needed` says that every column is."""
-    b, lanes = state.builder, scope.lanes
+    those of lanes that take part; a few at a time, under a mask, where it is open how many copies run. Where registers do not hold them
+    yet, None unless `is_needed` says that every column is, and where there are no loads under masks."""
+    b, lanes, size = state.builder, scope.lanes, memory.dtype.size_bytes
     assert lanes is not None
     parts = poly.split(lanes.atom)
     assert parts is not None
-    places = [sorted(part.terms.items()) for part in parts]
-    key = f"columns {copies.count} {memory.uid}.{state.versions.get(memory.uid, 0)} {places} {scope.mask}"
+    columns = copies.count if copies.limit is None else columns_together(size, lanes.count, copies.count)
+    column = copies.step // columns * columns
+    places = [sorted(part.terms.items()) for part in (*parts, copies.limit or ZERO)]
+    key = f"columns {column} {columns} {memory.uid}.{state.versions.get(memory.uid, 0)} {places} {scope.mask}"
     found = b.remembered(key)
     if found is None:
-        if not is_needed():
+        if not is_needed() or (copies.limit is not None and size not in b.target.masked_bytes):
             return None
         element = memory_type(memory.dtype)
+        mask = None if copies.limit is None else first_lanes(b, copies.limit - number(column), columns)
 
-        first, between = pointer_to(b, memory, parts[1]), parts[0]
+        first, between = pointer_to(b, memory, parts[1] + number(column)), parts[0]
         if between.constant is None:
             # LLVM takes each row for a pointer of its own, of which it keeps more in each loop around than there are registers.
             first = b.pure(f"freeze ptr {first}")
@@ -172,11 +176,13 @@ def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, copi
             pointer = b.pure(f"getelementptr {element}, ptr {first}, i64 {b.index(between.scaled(row))}")
             pointer = guarded(b, pointer, None if lanes.length is None else positive(b, lanes.length - number(row)))
             pointer = b.pure(f"getelementptr {element}, ptr {pointer}, i64 {start}") if start else pointer
+            if mask is not None:
+                return masked_load(b, element, pointer, alignment(memory, number(1)), mask, length)
             return b.op(f"load {of_lanes(element, length)}, ptr {pointer}, align {alignment(memory, number(1))}")
 
-        found = " ".join(transpose(b, piece, element, memory.dtype.size_bytes, lanes.count, copies.count))
+        found = " ".join(transpose(b, piece, element, size, lanes.count, columns))
         b.region.memo[key] = found
-    return from_memory(b, memory.dtype, found.split(" ")[copies.step], lanes.count)
+    return from_memory(b, memory.dtype, found.split(" ")[copies.step - column], lanes.count)
 
 
 def load_picked(state: State, memory: Memory, poly: Poly, order: list[int], scope: Scope) -> Value:

@@ -4,7 +4,7 @@
     after    the rows x[j, 0 .. 16] in pieces of 16 bytes, put together and shuffled: vector i is what copy i of the body reads
 
 Only where every copy of the body reads its vector whatever happens, so that no element is touched that was not asked for. Where lanes are
-left out, the rows of these are not touched.
+left out, the rows of these are not touched. Where it is open how many copies run, their columns are loaded a few at a time, under masks.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from codegen.llvm.builder import Builder
+from codegen.llvm.facts import Poly
 from codegen.llvm.values import of_lanes
 from codegen.loops.nodes import Binary, Expr, For, If, Let, Load, Select, Stmt, Store
-from codegen.loops.walk import binders, children, free_vars, walk
+from codegen.loops.walk import binders, children, free_vars, statements, walk
 
 MOST_COPIES = 16
 """Of loops whose copies read together: as many as the lanes of the widest squares."""
@@ -25,12 +26,14 @@ LANE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The unrolled loop around: `step` is how far from the loop's first copy this one is, `loads` what every copy surely reads."""
+    """The unrolled loop around: `step` is how far from the loop's first copy this one is, `loads` what every copy surely reads that runs.
+    `limit`: how many of them run, where that is open; each runs inside of where the one before does."""
 
     var: str
     step: int
     count: int
     loads: frozenset[Load]
+    limit: Poly | None = None
 
 
 def unconditional_loads(loop: For) -> frozenset[Load]:
@@ -39,6 +42,12 @@ def unconditional_loads(loop: For) -> frozenset[Load]:
     of_a_copy = frozenset((loop.var, *binders(*loop.body)))
     found = [pair for stmt in loop.body for pair in _in_vectors(stmt, of_a_copy, True)]
     return frozenset(load for sure, _ in found for load in sure if all(load in others for others, loads in found if load in loads))
+
+
+def read_across(loop: For, loads: frozenset[Load]) -> frozenset[Load]:
+    """Return those loads whose neighbours copies of `loop` read, and lanes do not."""
+    lanes = {s.var for s in statements(*loop.body) if isinstance(s, For) and s.kind == "vector"}
+    return frozenset(e for e in loads if e.index and loop.var in (names := free_vars(e.index[-1])) and not names & lanes)
 
 
 def _in_vectors(stmt: Stmt, of_a_copy: frozenset[str], surely: bool) -> Iterator[tuple[frozenset[Load], frozenset[Load]]]:
@@ -82,10 +91,15 @@ def _unconditional(e: Expr) -> list[Load]:
             return [load for child in children(e) for load in _unconditional(child)]  # type: ignore[arg-type]  # of an expression
 
 
+def columns_together(size_bytes: int, rows: int, columns: int) -> int:
+    """Return how many elements of each of so many rows, a power of two, are loaded at once where so many are at most."""
+    return 1 << max(0, min(rows, LANE_BYTES // size_bytes, columns).bit_length() - 1)
+
+
 def transpose(b: Builder, piece: Callable[[int, int, int], str], element: str, size_bytes: int, rows: int, columns: int) -> list[str]:
     """Return the columns of a rectangle of so many rows, a power of two. `piece(row, start, length)` loads a part of a row. The last
     columns are loaded with some of those before them, so that all parts are equally long."""
-    per_lane = 1 << max(0, min(rows, LANE_BYTES // size_bytes, columns).bit_length() - 1)
+    per_lane = columns_together(size_bytes, rows, columns)
     found: list[str] = []
     for start in (min(first, columns - per_lane) for first in range(0, columns, per_lane)):
         pieces = [[piece(row, start, per_lane) for row in range(first, rows, per_lane)] for first in range(per_lane)]

@@ -8,7 +8,7 @@ from guarded import SIDES, walled
 from llvm_run import run_native
 
 from codegen.llvm.emit import emit
-from codegen.llvm.target import host
+from codegen.llvm.target import host, named
 from codegen.loops.parser import parse
 
 
@@ -117,3 +117,16 @@ def test_lanes_that_only_some_copies_have_are_not_read_for_the_others() -> None:
     assert run_native(parse(body), {}, {"x": x, "y": y}, host()) == 0
     np.testing.assert_array_equal(y, np.tril(x.reshape(4, 4).T))
     assert "<i32 0, i32 4, i32 1, i32 5>" not in emit(parse(body), host())  # how squares are turned
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8"])
+def test_columns_of_an_open_number_are_turned_and_no_others_are_touched(dtype: str) -> None:
+    function = parse(f"""func f(M, N)(x: {dtype}[M, N], out y: {dtype}[N, M]) {{
+        for i in 0 .. min(16, N) unroll 16 {{ for j in 0 .. min(16, M) vector 16 {{ y[i, j] = x[j, i] }} }} }}""")
+    for rows, columns in [(16, 5), (16, 16), (3, 7), (1, 1), (15, 12), (0, 4), (4, 0), (16, 1)]:
+        x = np.arange(rows * columns).reshape(rows, columns).astype(dtype.replace("8", "1").replace("32", "4").replace("64", "8"))
+        for side in SIDES:
+            y = np.zeros((columns, rows), x.dtype)
+            assert run_native(function, {"M": rows, "N": columns}, {"x": walled(x, side), "y": y}, host()) == 0
+            np.testing.assert_array_equal(y, x.T)
+    assert "gather" not in emit(function, named("x86-64-v4"))

@@ -14,7 +14,7 @@ from tensorlang.schedule.shape import OPEN_EXTENT, extents, readers
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.simplify import can_inline, can_repeat, inline
-from tensorlang.tensor.walk import definition_reads, index_names, reads, reduces
+from tensorlang.tensor.walk import definers, definition_reads, index_names, reads, reduces, tensor_names
 
 ELEMENTS_PER_ASKED = 16
 """One of so many elements: as many as vectors hold at most, so that all of them take no less time than those that are asked for."""
@@ -23,10 +23,12 @@ ELEMENTS_PER_ASKED = 16
 def with_asked_terms(program: Program, *, sums: bool) -> tuple[Program, str] | None:
     """Return a lifted program with a map of which few elements are asked for written where these are, and its name; None where there is
     none. `sums`: so are those of which several others ask for few, for whoever computes each in the loops that ask."""
-    readers_of = readers(program)
+    readers_of, by_name = readers(program), definers(program)
     for definition in program.definitions:
         name = definition.tensors[0].name
-        several = sums and len(readers_of.get(name, ())) > 1 and can_repeat(program, definition)
+        read_by = [by_name[reader] for reader in readers_of.get(name, ())]
+        repeats = sums and len(read_by) > 1 and can_repeat(program, definition)
+        several = repeats and all(asks_in_one_sum(reader, name) for reader in read_by)
         if (several or can_inline(definition)) and is_sparse(program, definition):
             made = lift(inline(program, name))
             if not any(name in definition_reads(x) for x in made.definitions):
@@ -41,6 +43,14 @@ def is_sparse(program: Program, definition: Definition) -> bool:
         return False
     asked = [n for x in program.definitions if name in definition_reads(x) for n in _asked(x, name)]
     return bool(asked) and ELEMENTS_PER_ASKED * sum(asked) <= prod(n or OPEN_EXTENT for n in extents(definition).values())
+
+
+def asks_in_one_sum(reader: Definition, name: str) -> bool:
+    """Tell whether a definition is one piece with one sum, which asks for elements of a tensor under a condition that needs none of these:
+    in its loops they can be made once for each term."""
+    sums = [e for p in reader.pieces for e in reduces(p.value)]
+    asks = sums[0].filter if len(reader.pieces) == len(sums) == 1 else None
+    return asks is not None and name not in tensor_names(asks)
 
 
 def _asked(reader: Definition, name: str) -> list[int]:

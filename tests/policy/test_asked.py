@@ -69,3 +69,13 @@ def test_terms_that_data_choose_are_made_where_they_are_asked_for(case: str) -> 
 def test_what_most_sums_ask_for_is_made_for_all() -> None:
     body = "y[i] = sum(k, 0 <= p[k]) sq(sum(d) abs(x[i, d] - w[k, d]))"
     assert derived("x: f32[M, D], w: f32[Z, D], p: i64[Z]) -> (y: f32[M])", body, SIZES)[0] == []
+
+
+def test_what_several_sums_ask_for_and_could_not_make_once_for_each_term_is_made_once_for_all() -> None:
+    body = f"""
+    e[i, k] = sum(d) abs(x[i, d] - w[k, d])
+    y[i]    = sum({RANGE}) e[i, k]            for i in 1..M
+    z[i]    = sum({RANGE}) e[i, k] * w[k, 0]  for i in 1..M
+    y[0]    = 0
+    z[0]    = 0"""
+    assert derived("x: f32[M, D], w: f32[Z, D], p: i64[M], q: i64[M]) -> (y: f32[M], z: f32[M])", body, SIZES)[0] == []

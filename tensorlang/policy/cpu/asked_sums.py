@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyhedral.expr import Name
-from tensorlang.policy.asked import is_sparse
+from tensorlang.policy.asked import asks_in_one_sum, is_sparse
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.nests import lanes_of_row
 from tensorlang.policy.deriver import Deriver, in_order, is_local, mark_parallel
@@ -49,13 +49,10 @@ def _asking(d: Deriver, made: Definition) -> Definition | None:
     if len(read_by) != 1 or len(made.tensors) > 1 or not is_local(d, made) or recurs(d.program, made):
         return None
     reader = by_name[read_by[0]]
-    if len(reader.pieces) != 1 or recurs(d.program, reader) or not is_sparse(d.program, made):
+    if not asks_in_one_sum(reader, name) or recurs(d.program, reader) or not is_sparse(d.program, made):
         return None
-    sums = list(reduces(reader.pieces[0].value))
     places = {r.index for r in reads(reader.pieces[0].value) if r.tensor == name}
-    plain = len(sums) == 1 and len(places) == 1 and all(isinstance(slot, Name) for index in places for slot in index)
-    asks = sums[0].filter if plain else None
-    return reader if asks is not None and name not in {r.tensor for r in reads(asks)} else None
+    return reader if len(places) == 1 and all(isinstance(slot, Name) for index in places for slot in index) else None
 
 
 def derive_asked_sum(d: Deriver, group: FusionGroup) -> None:

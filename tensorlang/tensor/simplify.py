@@ -93,8 +93,8 @@ def _reads_outside(e: Expr) -> Iterator[Read]:
     """Yield the reads in `e` that are in no term of a reduction."""
     if isinstance(e, Read):
         yield e
-    terms = e.body if isinstance(e, Reduce) else ()
-    yield from (r for child in children(e) if child not in terms for r in _reads_outside(child))
+    outside = children(replace(e, body=())) if isinstance(e, Reduce) else children(e)
+    yield from (r for child in outside for r in _reads_outside(child))
 
 
 def inline(program: Program, tensor: str) -> Program:

@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from scheduled_programs import operator
 from strategies_tensor import Case, cases, definition, heat, matmul, padded, read, tensor, total
 
 import tensorlang as tl
@@ -37,7 +38,7 @@ from tensorlang.tensor.nodes import (
     Unary,
 )
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.simplify import can_inline, common_subexpressions, inline, inline_all, simplify
+from tensorlang.tensor.simplify import can_inline, can_repeat, common_subexpressions, inline, inline_all, simplify
 from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.verify import verify
 
@@ -229,3 +230,10 @@ def test_sums_are_kept_where_they_stand_by_every_pass() -> None:
     program = one(total(Binary("*", read("x", "k"), X), f32, ("k", 0, N("n"))))
     for after in PASSES.values():
         assert interpret(after(program), {"n": 2}, {"x": np.array([1, 2], np.float32)})["y"].tolist() == [3, 6]
+
+
+@pytest.mark.parametrize(("condition", "expected"), [("", True), (", e[i, k]", False), (", e[i, k], w[k, i]", False)])
+def test_a_reduction_can_be_a_part_of_terms_but_of_no_condition(condition: str, expected: bool) -> None:
+    body = f"e[i, k] = any(d) (x[i, d] and w[k, d])\n y[i] = any(k in 0..M{condition}) e[i, k]"
+    program = operator("x: bool[M, M], w: bool[M, M]) -> (y: bool[M])", body)
+    assert can_repeat(program, program.definitions[0]) is expected

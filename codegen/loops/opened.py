@@ -4,7 +4,7 @@
     func f(M, D)(x: f32[M, D], out y: f32[M, D]) { if index(D) == 3_i64 { … y[i // 3, i % 3] = x[i // 3, i % 3] … } }
 
 Where a size is a number more axes can be merged, and an axis of one element goes. The memory is the same, so an element is named by its
-place along the axes of the whole function.
+place along the axes of the whole function. Rows of the same memory of which the whole function knows less begin in no parameter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def opened(function: Function, whole: Function, known: Mapping[str, int]) -> tup
             return None
         if part.shape != shape:
             named[part.name] = places, shape
-    return _renamed(without(function, Begins), named) if named else function.body
+    alike = all(part.shape == buffer.shape for part, buffer in zip(function.params, whole.params, strict=True))
+    made = function if alike else without(function, Begins)
+    return _renamed(made, named) if named else made.body
 
 
 def _is_alike(a: Buffer, b: Buffer) -> bool:

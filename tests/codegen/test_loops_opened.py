@@ -57,6 +57,12 @@ def test_what_has_the_same_shape_stays() -> None:
     assert "y[i, v] = 2.0_f32 * x[i, v]" in made
 
 
+@pytest.mark.parametrize("part", ["x: f32[M, 3], out y: f32[M, 3]", "x: f32[3*M], out y: f32[3*M]"])
+def test_rows_begin_in_no_parameter_that_has_them_as_long_as_is_known(part: str) -> None:
+    shape = part.rpartition("f32")[2].strip("[]")
+    assert "begins" not in text_of(joined(OPEN, {"D": 3}, part, f"alloc u: f32[2, {shape}] heap (begins y)"))
+
+
 @pytest.mark.parametrize("part", ["x: f32[4*M], out y: f32[4*M]", "x: f32[M], out y: f32[M]", "z: f32[3*M], out y: f32[3*M]"])
 def test_other_memory_is_refused(part: str) -> None:
     assert joined(OPEN, {"D": 3}, part, "for i in 0 .. M { y[i] = 0.0_f32 }") is None

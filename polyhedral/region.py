@@ -21,12 +21,15 @@ from polyhedral.expr import TRUE, Add, Expr, Int, Name
 from polyhedral.model import Access, Statement, Within
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule
-from polyhedral.space import DT, Frame, integer, val
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, val
 from polyhedral.storage import fold_factor
 
 FAR = 1 << 20
 """From here on an extent is told by sizes where these say it, even if something bounds it: what is known of sizes may be a limit that
 nobody comes near."""
+
+BOX_LIMIT = 100_000
+"""Of steps of integer set arithmetic for the ends of a box along one axis, which is taken whole past that."""
 
 __all__ = ["Footprint", "fold_factor", "footprint", "place_at"]
 
@@ -277,14 +280,18 @@ def _is_known(most: isl.Val, frame: Frame) -> bool:
 
 
 def _side(touched: isl.Map, axis: int, frame: Frame, context: isl.Set) -> tuple[Expr, int | Expr] | None:
-    """Return origin and extent along one axis, or None when the origin is not one affine function of the outer loops."""
+    """Return origin and extent along one axis, or None when the origin is not one affine function of the outer loops, or takes too long to
+    say."""
     rank = touched.dim(DT.out)
     line = touched.project_out(DT.out, axis + 1, rank - axis - 1).project_out(DT.out, 0, axis)
     values = line.wrap().flatten()
     if values.is_empty():
         return Int(0), 0
     try:
-        low, high = _ends(line)
+        with limited(BOX_LIMIT):
+            low, high = _ends(line)
+    except OperationLimit:
+        return None
     except isl.Error as error:
         if "maximal number of operations" in str(error):
             raise

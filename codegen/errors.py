@@ -14,9 +14,11 @@ class InternalError(Exception):
     """A broken invariant. `stage` names the step that noticed, `detail` says what is wrong and where in the IR."""
 
     def __init__(self, stage: str, detail: str) -> None:
-        super().__init__(f"{stage}: {detail}")
-        self.stage = stage
-        self.detail = detail
+        super().__init__(stage, detail)
+        self.stage, self.detail = stage, detail
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.detail}"
 
 
 class Unfit(Exception):

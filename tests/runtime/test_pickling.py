@@ -15,7 +15,9 @@ import pytest
 from network_writer import NetworkWriter
 
 import tensorlang as tl
+from codegen.errors import InternalError as InternalErrorOfCode
 from tensorlang.backends.cpu.toolchain import toolchain
+from tensorlang.diagnostics import InternalError
 from tensorlang.runtime.model import CompiledModel
 
 T = TypeVar("T")
@@ -92,3 +94,11 @@ def test_a_model_of_a_graph_in_memory_says_that_it_cannot_travel() -> None:
     alone = CompiledModel(model._load, toolchain(threads=1))
     with pytest.raises(pickle.PicklingError, match="graph in memory"):
         pickle.dumps(alone)
+
+
+@pytest.mark.parametrize(
+    "raised", [InternalErrorOfCode("emit", "a loop that never ends"), InternalError("lower", "a loop that never ends")]
+)
+def test_an_internal_error_of_another_process_says_what_it_said_there(raised: Exception) -> None:
+    found = again(raised)
+    assert (type(found), str(found)) == (type(raised), str(raised))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from inspect import signature as parameters_of
 from numbers import Integral
@@ -103,6 +104,7 @@ def compile(
     operators: CustomOperators | None = None,
     ops: NamedOperators | None = None,
     schedules: str | os.PathLike[str] | ScheduleBook | None = None,
+    fed: Sequence[str] = (),
 ) -> CompiledModel:
     """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine, or for a GPU:
     `target` "cuda" or "cuda:sm_90a", or "hip:gfx90a". A GPU need not be there: it is looked for when the model runs.
@@ -127,11 +129,15 @@ def compile(
     `schedules` is a file that `tl.tune(model, …).save(…)` or `tensorlang tune MODEL -o` wrote: schedules for kernels of the model, each
     proven where it is used; one that is refused is told to the log, and the kernel has its own.
 
+    `fed` names initializers of the model that are inputs, too, and that each run feeds. Those that are not named are constants, from which
+    `run` makes inputs for runs that feed them.
+
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0105 for `sizes`,
     C0106 to C0109 for shapes, threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here
-    compiles for, C0119 for `operators` and `ops`, C0123 for `max`, C0145 for `schedules`, O… for the model itself."""
+    compiles for, C0119 for `operators` and `ops`, C0123 for `max`, C0145 for `schedules`, C0148 for `fed`, O… for the model
+    itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     book = None
     if schedules is not None:
@@ -155,7 +161,9 @@ def compile(
         ops=ops,
         schedules=book,
     )
-    model_read = _ModelRead(model, importers, _custom(operators, ops, target), asks=operators is not None or ops is not None)
+    custom, asks = _custom(operators, ops, target), operators is not None or ops is not None
+    model_read = _ModelRead(model, importers, custom, asks=asks, fed=_checked_names(fed))
+    model_read.check_fed()
     if not isinstance(online, bool):
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
     tools = tools_for(
@@ -169,7 +177,7 @@ def compile(
         shapes=shapes,
         progress=progress,
         key=model_read.keyed(tools.options),
-        made=made,
+        made=partial(made, fed=_checked_names(fed)),
         signature=model_read.signature,
         sizes=sizes,
         most=max,
@@ -212,8 +220,10 @@ def build(
 class _ModelRead:
     """A model with what reads it: its graph, its signature, and the keys of what is made of it."""
 
-    def __init__(self, model: Any, importers: Sequence[Importer] | None, custom: Custom | None, *, asks: bool) -> None:
-        self._model, self._importers, self._custom, self._asks = model, importers, custom, asks
+    def __init__(
+        self, model: Any, importers: Sequence[Importer] | None, custom: Custom | None, *, asks: bool, fed: tuple[str, ...] = ()
+    ) -> None:
+        self._model, self._importers, self._custom, self._asks, self._fed = model, importers, custom, asks, fed
         self._meaning = b"" if custom is None else _meaning(custom)
         self._content = fingerprint(model) if importers is None and self._meaning is not None else None
 
@@ -226,17 +236,36 @@ class _ModelRead:
         more: dict[str, Any] = {"known": known[0]} if known else {}
         if self._custom is not None and takes_operators:
             more["operators"] = self._custom
+        if self._fed:
+            more["fed"] = self._fed
         return importer.load(self._model, found, **more)
 
     def signature(self) -> Signature | None:
         importer = importer_of(self._model, self._importers)
-        return importer.signature(self._model) if isinstance(importer, TellsSignatures) else None
+        found = importer.signature(self._model) if isinstance(importer, TellsSignatures) else None
+        if found is None or not self._fed:
+            return found
+        inputs = (*found.inputs, *(t for t in found.defaults if t.name in self._fed))
+        return replace(found, inputs=inputs, defaults=tuple(t for t in found.defaults if t.name not in self._fed))
+
+    def check_fed(self) -> None:
+        """Raise CompileError C0148 for what `fed` names that no run can feed."""
+        if not self._fed:
+            return
+        importer = importer_of(self._model, self._importers)
+        declared = importer.signature(self._model).defaults if isinstance(importer, TellsSignatures) else ()
+        known = [t.name for t in declared]
+        for name in self._fed:
+            if name not in known:
+                notes = (f"there are {', '.join(f'`{k}`' for k in known)}" if known else "there are none",)
+                raise error("C0148", f"`{name}` is no initializer that is an input, too", notes=notes)
 
     def keyed(self, options: Sequence[object]) -> Callable[..., BundleKey] | None:
         """Return what makes keys for shapes and known elements, or None for a model without a fingerprint, or with functions of Python."""
         if self._content is None or self._meaning is None:
             return None
-        return partial(self._key, self._content + self._meaning, options)
+        fed = "".join(f"\0{name}" for name in self._fed).encode()
+        return partial(self._key, self._content + self._meaning + fed, options)
 
     def _key(self, content: bytes, options: Sequence[object], found: Mapping[str, tuple[int, ...]] | None, *known: Known) -> BundleKey:
         elements = b"".join(k.digest() for k in known)
@@ -246,6 +275,12 @@ class _ModelRead:
         if not isinstance(self._model, bytes) and fingerprint(self._model) != self._content:  # bytes do not change
             what = f"`{self._model}`" if isinstance(self._model, (str, os.PathLike)) else "the model"
             raise error("O015", f"{what} changed since it was compiled", help="compile it again: `tensorlang.compile`")
+
+
+def _checked_names(fed: object) -> tuple[str, ...]:
+    if isinstance(fed, str) or not isinstance(fed, Collection) or not all(isinstance(name, str) for name in fed):
+        raise error("C0148", f"`fed` is {fed!r:.60}", help='give the names of initializers: `fed=["w"]`')
+    return tuple(dict.fromkeys(fed))
 
 
 def _custom(operators: CustomOperators | None, ops: NamedOperators | None, target: str) -> Custom | None:

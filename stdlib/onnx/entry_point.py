@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,18 +64,20 @@ class Importer:
         fixed: Mapping[str, Array] | None = None,
         operators: Custom | None = None,
         known: Known | None = None,
+        fed: Collection[str] = (),
     ) -> Graph:
         """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `fixed` the elements of inputs that
         are fixed for good, which are inputs no longer (a shape to reshape to, for example); `operators` those for nodes of domains that
         ONNX does not have. Where shapes depend on elements that nothing of this gives, DataDependent is raised; `known` is what was found
-        since, of the same model with the same shapes. Raises CompileError, O0001 where the package `onnx` is not installed."""
+        since, of the same model with the same shapes; `fed` names initializers that are inputs, too, and are to be inputs alone. Raises
+        CompileError, O0001 where the package `onnx` is not installed."""
         if not has_onnx():
             what = f"`{source}`" if isinstance(source, (str, os.PathLike)) else "the model"
             raise error("O0001", f"{what} cannot be read: the package `onnx` is not installed", help=INSTALL)
         import_whole("stdlib.onnx.importer")
         from stdlib.onnx.importer import imported
 
-        return imported(source, shapes or {}, fixed or {}, operators, known)
+        return imported(source, shapes or {}, fixed or {}, operators, known, fed)
 
     def signature(self, source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
         """Return what the model takes and returns, with the symbols that it declares. Raises CompileError as `load` does."""

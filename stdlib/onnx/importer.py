@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ParamSpec
@@ -53,13 +53,14 @@ def imported(
     constants: Mapping[str, Array],
     operators: Custom | None = None,
     known: Known | None = None,
+    fed: Collection[str] = (),
 ) -> Graph:
-    """Return the graph of a model, with the shapes and elements of inputs that are given, the operators of other domains, and what is
-    known of values in between (`Importer.load`). Raises CompileError."""
+    """Return the graph of a model, with the shapes and elements of inputs that are given, the operators of other domains, what is known of
+    values in between, and the inputs among its initializers that runs feed (`Importer.load`). Raises CompileError."""
     custom, kept = CustomNodes(operators or Custom()), None if known is None else known.read
     model = kept if isinstance(kept, Model) else read(source, custom)
     try:
-        return to_graph(with_constants(model, constants), shapes, custom, known)
+        return to_graph(with_fed(with_constants(model, constants), fed), shapes, custom, known)
     except DataDependent as problem:
         problem.read = model
         raise
@@ -68,10 +69,11 @@ def imported(
 def signature_of(source: str | os.PathLike[str] | bytes | ModelProto) -> Signature:
     """Return the signature of a model as it declares it. Raises CompileError."""
     model = read(source, AnyDomain())
-    taken, returned = (
-        tuple(TensorSignature(d.name, d.dtype, d.dims, d.form, d.text, d.text_keys) for d in all_) for all_ in (model.inputs, model.outputs)
+    taken, returned, defaults = (
+        tuple(TensorSignature(d.name, d.dtype, d.dims, d.form, d.text, d.text_keys) for d in all_)
+        for all_ in (model.inputs, model.outputs, model.defaults)
     )
-    return Signature(model.name, taken, returned)
+    return Signature(model.name, taken, returned, defaults)
 
 
 def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
@@ -83,6 +85,13 @@ def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
             raise error("O011", f"{quoted(name)} cannot be fixed to {array.dtype}{list(array.shape)}", notes=("there is no such input",))
     kept = tuple(i for i in model.inputs if i.name not in constants)
     return replace(model, inputs=kept, initializers={**model.initializers, **constants})
+
+
+def with_fed(model: Model, fed: Collection[str]) -> Model:
+    """Return the model with inputs alone for some of its initializers that are inputs, too."""
+    rest = {name: array for name, array in model.initializers.items() if name not in fed}
+    inputs = (*model.inputs, *(d for d in model.defaults if d.name in fed))
+    return replace(model, inputs=inputs, initializers=rest, defaults=tuple(d for d in model.defaults if d.name not in fed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Block:
 class Model:
     """`functions`: operators that the model defines by domain, name and overload; `body_of(function, call)` is the body for a node that
     calls one, or calls any other function. `block_length`: how many channels lie side by side where they are in blocks
-    (`channel_blocks`), 0 where none are."""
+    (`channel_blocks`), 0 where none are. `defaults`: inputs whose initializers stand where a run gives none."""
 
     name: str
     inputs: tuple[Declared, ...]
@@ -103,6 +103,7 @@ class Model:
     functions: Mapping[tuple[str, str, str], FunctionProto]
     body_of: Callable[[FunctionProto, NodeProto], Block]
     block_length: int = 0
+    defaults: tuple[Declared, ...] = ()
 
     def function_of(self, node: Node) -> FunctionProto | None:
         """Return the function of the model that a node calls."""

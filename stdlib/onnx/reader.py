@@ -62,6 +62,8 @@ UNDEFINED = frozenset(
 """Operators that onnxruntime has in ONNX's own domain: one that it writes there, and those that ONNX had on trial and took back."""
 TEXT_FORMATS = {".onnxtxt": "onnxtxt", ".onnxtext": "onnxtxt", ".textproto": "textproto", ".onnxjson": "json"}
 """Models written as text, by the ends of their names: formats of the package `onnx`."""
+_ALL_ARE_INPUTS = 3
+"""The last version of the format in which all initializers are inputs: there this does not say that a run may feed them."""
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -183,6 +185,7 @@ class _Reader:
             tuple(n for n in nodes if n is not None),
             self.functions,
             self.body_of,
+            defaults=tuple(i for i in inputs if i is not None and i.name in initializers and self.proto.ir_version > _ALL_ARE_INPUTS),
         )
         return replace(model, nodes=_sorted(model.nodes), block_length=block_length(model.nodes, initializers))
 

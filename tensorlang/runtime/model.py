@@ -87,6 +87,8 @@ class CompiledModel:
         self._shared: dict[str, Any] = {}
         self._parts_alone: BoundedCache[str, CompiledModel] = BoundedCache(tools.combinations)
         self._parts_lock = Lock()
+        self._fed: BoundedCache[tuple[str, ...], CompiledModel] = BoundedCache(tools.combinations)
+        self._defaults: tuple[str, ...] | None = None
         self._facts: dict[str, Rows] = {}
         self._again = made
         self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
@@ -343,7 +345,27 @@ class CompiledModel:
         return flat_feeds(feeds, self.inputs) if self._structured else feeds
 
     def _made_for(self, feeds: Mapping[str, object]) -> Runs:
+        if fed := self._defaults_in(feeds):
+            with self._parts_lock:
+                other = self._fed.used(fed, lambda: self._remade(fed))
+            return other._made_for(feeds)
         return self._static if self._static is not None else self._for(feeds)
+
+    def _defaults_in(self, feeds: object) -> tuple[str, ...]:
+        """Return which initializers that are inputs, too, are fed."""
+        if self._again is None or not isinstance(feeds, Mapping) or feeds.keys() <= {t.name for t in self.inputs}:
+            return ()
+        if self._defaults is None:
+            declared = self._declared()
+            self._defaults = () if declared is None else tuple(t.name for t in declared.defaults)
+        return tuple(name for name in self._defaults if name in feeds)
+
+    def _remade(self, fed: tuple[str, ...]) -> CompiledModel:
+        """Return the model with these initializers as inputs."""
+        again = self._origin._again
+        assert isinstance(again, partial)
+        model: CompiledModel = again(fed=(*again.keywords["fed"], *fed))
+        return model
 
     @trimmed
     def prepared(

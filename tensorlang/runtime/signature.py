@@ -80,11 +80,12 @@ def shape_with_ones(tensor: TensorSignature) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A model's name, and its inputs and outputs in order."""
+    """A model's name, and its inputs and outputs in order; `defaults` are inputs that a run may leave out."""
 
     name: str
     inputs: tuple[TensorSignature, ...]
     outputs: tuple[TensorSignature, ...]
+    defaults: tuple[TensorSignature, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,8 @@ def model_of(
     target: str = HOST,
     operators: Operators | None = None,
 ) -> tuple[CompiledModel, dict[str, Any]]:
-    """Return a compiled model and what it is given; arrays tell the shapes that it leaves open."""
+    """Return a compiled model and what it is given; arrays tell the shapes that it leaves open. Initializers that are inputs, too, are
+    inputs where they are given."""
     from tensorlang.api import compile as compile_model
     from tensorlang.shell.arguments import parsed
     from tensorlang.shell.progress import Bar
@@ -101,10 +103,24 @@ def model_of(
         check_file(file)
     values = parsed(arguments)
     with Bar() as bar:
-        model = compile_model(
-            str(file), target, threads=threads, shapes=shapes_of(values), progress=bar, operators=operators, **options.chosen()
-        )
-    return model, values
+        shapes, more = shapes_of(values), options.chosen()
+        made = partial(compile_model, str(file), target, threads=threads, shapes=shapes, progress=bar, operators=operators, **more)
+        try:
+            return made(), values
+        except CompileError as refused:
+            fed = _defaults_among(file, values) if any(d.code == "O011" for d in refused.diagnostics) else ()
+            if not fed:
+                raise
+        return made(fed=fed), values
+
+
+def _defaults_among(file: Path, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which initializers that are inputs, too, are among what a model is given."""
+    from tensorlang.api import TellsSignatures, importer_of
+
+    importer = importer_of(str(file))
+    declared = importer.signature(str(file)).defaults if isinstance(importer, TellsSignatures) else ()
+    return tuple(t.name for t in declared if t.name in values)
 
 
 def shapes_of(values: Mapping[str, Any]) -> dict[str, tuple[int, ...]] | None:

@@ -65,7 +65,7 @@ def _typed_number(body: Body, name: str) -> str:
     target = next((t for t in first.targets if t.name == name), first.targets[0])
     text, left = written(first.value.span) if first.value.span.end else "", written(target.span) if target.span.end else name
     short = len(first.targets) == 1 and 0 < len(text) <= 40 and "\n" not in text
-    cast = f"`{left} = {_suggested(body)}({text})`" if short else f"`{name} = {_suggested(body)}(0)`"
+    cast = f"`{left} = {_suggested(body)}({text})`" if short else f"`{left} = {_suggested(body)}(…)`"
     if target.slots is None and any(not c.conds and not c.otherwise for c in others):
         times = "twice" if len(others) == 1 else f"{len(others) + 1} times"
         return f"cast the number: {cast}; and `{name}` is defined {times}: give what the other makes of it a name of its own"

@@ -23,7 +23,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.derive import derive_strip
 from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
 from tensorlang.policy.cpu.loop_fusion import fused
-from tensorlang.policy.cpu.nests import is_joined
+from tensorlang.policy.cpu.recurrences import is_joined
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters

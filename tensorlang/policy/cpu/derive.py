@@ -28,8 +28,9 @@ from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops,
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
 from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
-from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence, is_joined
+from tensorlang.policy.cpu.nests import derive_nest
 from tensorlang.policy.cpu.recurrence_terms import with_terms_apart
+from tensorlang.policy.cpu.recurrences import derive_recurrence, is_joined
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.shared_sums import shared_sums

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from polyhedral.expr import Name
-from tensorlang.policy.cpu.nests import is_proven
 from tensorlang.policy.deriver import Deriver, is_local
 from tensorlang.policy.folds import folded
 from tensorlang.policy.groups import recurs
+from tensorlang.policy.legality import is_proven
 from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.apply import apply, outline
 from tensorlang.schedule.schedule import Schedule

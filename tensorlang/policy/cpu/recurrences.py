@@ -1,0 +1,270 @@
+"""Schedules for tensors that are defined through themselves, or through each other.
+
+order         their loops run in an order that the dependences allow; those that carry none are like those of any other equation (`nests`)
+groups        what needs each other runs by blocks, in joint loops, in lines, by rows, or each by itself
+followers     sums and maps of what a recurrence makes run in its loops, where fewer steps are kept then
+storage       what is no result is kept for as many steps as it is needed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from polyhedral.directions import distances_of
+from polyhedral.expr import Name as AffineName
+from polyhedral.space import OperationLimit, limited
+from tensorlang.lower.prefetch import LINE_BYTES
+from tensorlang.policy.cpu.blocks import derive_blocks
+from tensorlang.policy.cpu.inner_cost import InnerLoops
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.lines import derive_lines
+from tensorlang.policy.cpu.nests import Loops, derive_member, is_local_map, loops_of, statements_of
+from tensorlang.policy.cpu.recurrence_storage import add_storage
+from tensorlang.policy.cpu.shared_steps import derive_shared_steps, join, own_point
+from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
+from tensorlang.policy.cpu.time_tiles import add_time_tile, best_shared_tile
+from tensorlang.policy.cpu.wavefronts import (
+    Wavefront,
+)
+from tensorlang.policy.deriver import Deriver, bytes_of, in_order, is_local, is_threading_profitable, shared_loops
+from tensorlang.policy.folds import folded
+from tensorlang.policy.followers import accumulations, followers, may_follow
+from tensorlang.policy.legality import in_legal_order, is_proven
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.plan import Plan, full, owned
+from tensorlang.schedule.recurrence import legal_order
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import OPEN_EXTENT, extents
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.nodes import Definition, Slot
+from tensorlang.tensor.walk import components, definition_reads, reads, reduces, tensor_table
+
+
+def derive_recurrence(d: Deriver, definition: Definition) -> None:
+    """Add the directives for all that needs `definition` and is needed by it, where it is the first of them."""
+    group = next(g for g in components(d.program) if any(x is definition for x in g))
+    if definition is not group[0] or (not d.plain and derive_blocks(d, group)):
+        return
+    for member in group:
+        d.add(legal_order(d.schedule, d.program, member))
+    if d.plain:
+        return
+    plan, before = apply(d.program, d.since, d.layouts), d.schedule
+    if not d.at_once and (_derive_accumulated(d, plan, group) or _derive_followed(d, plan, group)):
+        if is_proven(in_legal_order(d)):
+            return
+        d.schedule = before
+    if len(group) > 1 and (_derive_steps(d, plan, group) or derive_shared_steps(d, plan, group)):
+        return
+    if len(group) > 2 and not d.at_once and derive_lines(d, plan, group):
+        return
+    together = step_maps(d, plan, group) if len(group) > 1 and not d.at_once else []
+    shared = {m.tensors[0].name for maps in together for m in maps.members}
+    found = [None if m.tensors[0].name in shared else derive_member(d, plan, m, group) for m in group]
+    for maps in together:
+        derive_step_maps(d, maps)
+    (front,) = found if len(found) == 1 else (None,)
+    if front is not None and front.shared and is_local(d, group[0]) and not _keeps_steps(d, group[0], front):
+        d.schedule = before
+        found = [derive_member(d, plan, group[0], group, share=False)]
+    rows = _derive_rows(d, plan, group) if len(group) > 1 else frozenset[str]()
+    add_storage(d, [(member, front) for member, front in zip(group, found, strict=True) if is_local(d, member)], rows)
+
+
+def _derive_accumulated(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+    """Add the directives for a recurrence with sums and maps of all that it makes in its loops: along a wavefront, or, of maps alone, in
+    lanes and threads as they come; tell whether there are any, and less is kept for them."""
+    found = _own(d, group, accumulations(d.program, group))
+    if not found:
+        return False
+    if len(group) > 1:
+        return derive_shared_steps(d, plan, group, found)
+    (member,), before = group, d.schedule
+    loops = plan.placed.nests[statements_of(plan, member)[0]].loops
+    time = owned(loops[0], tensor_table(d.program))[1]
+    found = [x for x in found if not _is_turned(member, time, x, own_point(d, member, x)[time])]
+    if not found:
+        return False
+    maps = not any(True for x in found for p in x.pieces for _ in reduces(p.value))
+    if not join(d, member, loops, found):
+        return False
+    front = derive_member(d, apply(d.program, d.since, d.layouts), member, group, share=False, joined=found)
+    start = len(d.schedule.directives)
+    if front is not None or maps:
+        add_storage(d, [(member, front)])
+    if front is None and len(d.schedule.directives) == start:
+        d.schedule = before
+        return False
+    return True
+
+
+def _own(d: Deriver, group: Sequence[Definition], found: Sequence[Definition]) -> list[Definition]:
+    """Return those first ones that no later recurrence is read by, but for those among them: what reads several of them runs with the
+    last."""
+    every = components(d.program)
+    start = next(k for k, g in enumerate(every) if any(x is group[0] for x in g)) + 1
+    later = [g for g in every[start:] if not any(x is g[0] for x in found)]
+    return list(takewhile(lambda x: not any(may_follow(d.program, g, x) for g in later), found))
+
+
+def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+    """Add the directives for a recurrence with what needs single steps of it in its loop over steps, where no near cache holds all steps
+    and a few then do; tell whether it runs so."""
+    first, before = plan.placed.nests[statements_of(plan, group[0])[0]].loops[0], d.schedule
+    owner, time = owned(first, tensor_table(d.program))
+    if any(time not in x.axes for x in group) or any(plan.placed.nests[s].loops[0] != first for x in group for s in statements_of(plan, x)):
+        return False
+    own = {t.name: x.axes.index(time) for x in group for t in x.tensors}
+    if all(r.index[own[r.tensor]] == AffineName(time) for x in group for p in x.pieces for r in reads(p.value) if r.tensor in own):
+        return False
+    large = [x for x in group if is_local(d, x) and bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes]
+    found = followers(d.program, group, own) if large else ()
+    found = found[: len(_own(d, group, [x.definition for x in found]))]
+    found = tuple(takewhile(lambda x: not _is_turned(group[0], time, x.definition, AffineName(x.step)), found))
+    read = {r for x in found for r in definition_reads(x.definition)}
+    if not any(x.tensors[0].name in read for x in large):
+        return False
+    backwards = any(x.name == "reverse" and syntax.Id(first) in x.operands for x in d.since.directives)
+    if backwards and any(x.offset for x in found):
+        return False
+    for x in found:
+        name = x.definition.tensors[0].name
+        binders = [b.name for p in x.definition.pieces for r in reduces(p.value) for b in r.binders]
+        others = [a for a in (*x.definition.axes, *binders) if a != x.step]
+        d.add(in_order(d.schedule, name, [x.step, *others]) if x.definition.axes[:1] != (x.step,) and others else d.schedule)
+        d.add(d.schedule.reverse(full(name, x.step)) if backwards else d.schedule)
+        d.add(d.schedule.shift(full(name, x.step), x.offset) if x.offset else d.schedule)
+    d.add(d.schedule.together(owner, *(x.definition.tensors[0].name for x in found), into=(time,)))
+    members = [*group, *(x.definition for x in found)]
+    shared = apply(d.program, d.since, d.layouts)
+    summed = {full(x.definition.tensors[0].name, x.step): 1 for x in found if x.step not in x.definition.axes}
+    inside = replace(d, at_once=summed)
+    for member in members:
+        derive_member(inside, shared, member, members)
+    d.schedule = inside.schedule
+    start = len(d.schedule.directives)
+    add_storage(d, [(member, None) for member in members if is_local(d, member)])
+    kept = {x.operands[0].name for x in d.schedule.directives[start:] if x.name == "fold" and isinstance(x.operands[0], syntax.Id)}
+    if not any(x.tensors[0].name in kept for x in large):
+        d.schedule = before
+        return False
+    return True
+
+
+def _is_turned(member: Definition, time: str, follower: Definition, step: Slot) -> bool:
+    """Tell whether a recurrence lies in rows of a step, on axis `time`, and a map of it across them, steps next to each other: each would
+    write everywhere."""
+    across = any(step == AffineName(a) for a in _axes_of_line(follower)) and time not in _axes_of_line(member)
+    return across and len(follower.axes) == len(member.axes)
+
+
+def _axes_of_line(definition: Definition) -> set[str]:
+    """Return the last axes of a tensor whose elements it takes to fill a line of memory."""
+    sizes, size = extents(definition), definition.tensors[0].dtype.size_bytes
+    found: list[str] = []
+    for axis in reversed(definition.axes):
+        if size >= LINE_BYTES:
+            break
+        found.append(axis)
+        size *= sizes[axis] or OPEN_EXTENT
+    return {*found}
+
+
+def is_joined(d: Deriver, definition: Definition) -> bool:
+    """Tell whether a definition runs in loops of a recurrence that it is made of."""
+    if _names_together(d.since, definition) or not d.alone:
+        return _names_together(d.since, definition)
+    found = (group for group in components(d.program) if may_follow(d.program, group, definition))
+    return any(_names_together(_beside(d, group[0]), definition) for group in found)
+
+
+def _beside(d: Deriver, first: Definition) -> Schedule:
+    """Return the directives that a recurrence gets by itself, whose tensors need `first` and are needed by it: once for all that asks."""
+    alone = replace(d, schedule=replace(d.schedule, directives=d.schedule.directives[: d.rewritten]))
+    asked = first.tensors[0].name, alone.schedule, d.program, d.machine, d.separate, d.constants, d.plain
+    key = *asked, *(frozenset(m.items()) for m in (d.layouts, d.at_once, d.open_extents))
+    if key not in d.beside:
+        derive_recurrence(alone, first)
+        d.beside[key] = alone.since
+    return d.beside[key]
+
+
+def _names_together(schedule: Schedule, definition: Definition) -> bool:
+    name = syntax.Id(definition.tensors[0].name)
+    return any(x.name == "together" and name in x.operands for x in schedule.directives)
+
+
+def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+    """Add the directives for fields that take turns in tiles of several steps; tell whether they run so."""
+    found = [loops_of(plan, member, group) for member in group] if all(is_local_map(d, member) for member in group) else [None]
+    known = [loops for loops in found if loops is not None]
+    if len(known) < len(found) or any(len(loops.outside) != 1 or len(loops.axes) < 2 for loops in known):
+        return False
+    if any(loops.free(loops.axes, None) != list(loops.axes) for loops in known):
+        return False
+    (step,) = known[0].outside
+    first, time = owned(step, tensor_table(d.program))
+    group = sorted(group, key=lambda member: member.tensors[0].name != first)
+    known.sort(key=lambda loops: loops.name != first)
+    names, spaces = [loops.name for loops in known], [loops.axes[0] for loops in known]
+    inner = [_inside(d, member, loops) for member, loops in zip(group, known, strict=True)]
+    if (
+        first != names[0]
+        or time not in group[0].axes
+        or not all(x.vector and x.vector[0] in loops.axes[1:] for x, loops in zip(inner, known, strict=True))
+    ):
+        return False
+    shared = replace(d, schedule=d.schedule.together(*names, into=(spaces[0],)))
+    placed = apply(d.program, shared.since, d.layouts)
+    own = {name: k for k, member in enumerate(group) for name in statements_of(placed, member)}
+    try:
+        with limited():
+            tile = best_shared_tile(d, group, time, spaces, distances_of(placed.placed, own))
+    except OperationLimit:
+        return False
+    if tile is None:
+        return False
+    for name, space, offset in zip(names, spaces, tile.offsets, strict=True):
+        d.add(d.schedule.shift(full(name, space), offset) if offset else d.schedule)
+    d.add(d.schedule.together(*names, into=(spaces[0],)))
+    within = add_time_tile(d, group[0], tile)
+    d.add(in_order(d.schedule, first, within))
+    for member, loops, one in zip(group, known, inner, strict=True):
+        outer = add_inner_loops(d, member, loops.axes[1:], one)
+        d.add(d.schedule.distribute(loops.name, at=full(loops.name, outer[0])) if len(member.pieces) > 1 else d.schedule)
+    placed = apply(d.program, d.since, d.layouts)
+    for member in group:
+        for name, axis, count in folded(placed, member, member.axes):
+            d.add(d.schedule.fold(name, axis, count))
+    return True
+
+
+def _inside(d: Deriver, member: Definition, loops: Loops) -> InnerLoops:
+    return replace(best_inner_loops(d, member, loops.axes[1:]), rows=())
+
+
+def _keeps_steps(d: Deriver, definition: Definition, front: Wavefront) -> bool:
+    """Tell whether a wavefront over several steps leaves it enough to keep a few of them."""
+    placed = apply(d.program, d.since, d.layouts)
+    return any(True for _ in folded(placed, definition, front.outer[-1:]))
+
+
+def _derive_rows(d: Deriver, plan: Plan, group: Sequence[Definition]) -> frozenset[str]:
+    """Give the rows of a group to threads: its outermost loops, where they carry nothing from one to the other. Return their axes."""
+    if not is_threading_profitable(d, group):
+        return frozenset()
+    own = {name: k for k, name in enumerate(name for member in group for name in statements_of(plan, member))}
+    try:
+        distances = distances_of(plan.placed, own)
+    except OperationLimit:
+        return frozenset()
+    free = distances.free(distances.loops)
+    outer = list(takewhile(lambda loop: loop in free, distances.loops))
+    axes = {loop: next((a for m in group for a in m.axes if loop == full(m.tensors[0].name, a)), None) for loop in outer}
+    sizes = {a: e for m in group for a, e in extents(m).items()}
+    rows = list(takewhile(lambda loop: (a := axes[loop]) is not None and all(a in m.axes for m in group), outer))
+    chosen = shared_loops(rows, [sizes[axes[loop] or ""] or OPEN_EXTENT for loop in rows], d.machine.threads)
+    d.add(d.schedule.parallel(*chosen) if chosen else d.schedule)
+    return frozenset(a for loop in chosen if (a := axes[loop]) is not None)

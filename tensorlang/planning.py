@@ -55,12 +55,15 @@ class Rules:
     """What `stated` returns, where many kernels share the rules."""
     sampled: bool = False
     """Whether the choice is for the sizes `at` alone: where what suits them is refused, nothing that suits any sizes stands in for it."""
+    cases: bool = True
+    """Whether ranges of sizes may have loops of their own, where the program leaves sizes open."""
 
     def key(self, program: Program) -> tuple[str, ...]:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
         knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
         samples = repr(sorted(samples_of(program, self.at or {}).items()))
-        return (*self.written(program), self.text or stated(self.module, self.operator), knobs, attrs, samples)
+        alone = () if self.cases else ("for any sizes",)
+        return (*self.written(program), self.text or stated(self.module, self.operator), knobs, attrs, samples, *alone)
 
     @property
     def of_roles(self) -> Rules:

@@ -158,7 +158,7 @@ def compile_kernel(
     lowered = of_target(scheduled.plan, dump=dump, threads=threads, clock=clock)
     cases: tuple[SizeCase, ...] = ()
     added: tuple[Scheduled, ...] = ()
-    if rules is not None and rules.at and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
+    if rules is not None and rules.at and rules.cases and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
         lowered, cases, added = with_cases(
             Planned(scheduled, lowered),
             rules.at,

@@ -102,11 +102,13 @@ class Library:
 
 
 def of_operator(program: Program, kernel: Kernel, tools: Toolchain, most: Mapping[str, int]) -> Compiled:
-    """Return an operator that is compiled as `kernel`, of which `most` limits sizes. Raises CompileError C0132 where it needs scratch
-    memory and a limit is missing."""
-    artifact = tools.kernel(kernel.program, kernel.request, tools.store)
-    sizes = tuple(Size(name, most.get(name, Size(name).most)) for name in program.sizes)
+    """Return an operator that is compiled as `kernel`, of which `most` limits sizes. Loops for ranges of sizes are left out where they
+    need scratch memory that nothing limits. Raises CompileError C0132 where it needs such memory without them."""
+    artifact, request = tools.kernel(kernel.program, kernel.request, tools.store), kernel.request
     numbers = tuple(_of_formula(kernel.symbols.formula(name)) for name in kernel.program.sizes)
+    if artifact.cases and request.rules is not None and _unlimited(program, _needed(artifact, numbers, tools), most):
+        artifact = tools.kernel(kernel.program, replace(request, rules=replace(request.rules, cases=False)), tools.store)
+    sizes = tuple(Size(name, most.get(name, Size(name).most)) for name in program.sizes)
     room, arena = _scratch(program, artifact, numbers, tools, most)
     entry = entry_of(program, artifact, tools, numbers=len(numbers), scratch=arena > 0)
     inputs, outputs = (tuple(_argument(t) for t in tensors) for tensors in (program.params, result_tensors(program)))
@@ -133,22 +135,30 @@ def _scratch(
     program: Program, artifact: Artifact, numbers: Sequence[Index], tools: Toolchain, most: Mapping[str, int]
 ) -> tuple[Index | None, int]:
     """Return the scratch memory that a run needs, over sizes, and how much there is to be. `numbers`: what the kernel is told."""
-    threads = workspace_threads(artifact, tools.pool_threads)
     if not program.sizes:
-        return None, artifact.workspace_bytes(threads)
-    shared, private = artifact.scratch
-    if shared == private == loops.Int(0):
+        return None, artifact.workspace_bytes(workspace_threads(artifact, tools.pool_threads))
+    if artifact.scratch == (loops.Int(0), loops.Int(0)):
         return None, 0
-    called = dict(zip(artifact.sizes, numbers, strict=True))
-    needed = _told(loops.Add(shared, loops.Mul(loops.Int(threads), private)), called)
-    depended_on = free_vars(needed)
-    missing = [name for name in program.sizes if name in depended_on and name not in most]
+    needed = _needed(artifact, numbers, tools)
+    missing = _unlimited(program, needed, most)
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         limits = " ".join(f"--max {name}=4096" for name in missing)
         title = f"how much memory `{program.name}` takes for values in between depends on {names}, which nothing limits"
         raise error("C0132", title, help=f"memory is allocated once, for the largest sizes: `{limits}`, or `max={{…}}`")
     return needed, evaluate(needed, most)
+
+
+def _needed(artifact: Artifact, numbers: Sequence[Index], tools: Toolchain) -> Index:
+    """Return the scratch memory that a run needs, in bytes, over sizes."""
+    (shared, private), threads = artifact.scratch, workspace_threads(artifact, tools.pool_threads)
+    return _told(loops.Add(shared, loops.Mul(loops.Int(threads), private)), dict(zip(artifact.sizes, numbers, strict=True)))
+
+
+def _unlimited(program: Program, needed: Index, most: Mapping[str, int]) -> list[str]:
+    """Return the sizes that memory depends on and that nothing limits."""
+    depended_on = free_vars(needed)
+    return [name for name in program.sizes if name in depended_on and name not in most]
 
 
 def _told(e: Index, numbers: Mapping[str, Index]) -> Index:

@@ -138,6 +138,7 @@ def compile(
     C0106 to C0109 for shapes, threads, `winograd`, `online` and `force_precision`, C0111 and C0112 for what a GPU has not or nothing here
     compiles for, C0119 for `operators` and `ops`, C0123 for `max`, C0145 for `schedules`, C0148 for `fed`, O… for the model
     itself."""
+    fed = _checked_names(fed)
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     book = None
     if schedules is not None:
@@ -160,9 +161,10 @@ def compile(
         operators=operators,
         ops=ops,
         schedules=book,
+        fed=fed,
     )
     custom, asks = _custom(operators, ops, target), operators is not None or ops is not None
-    model_read = _ModelRead(model, importers, custom, asks=asks, fed=_checked_names(fed))
+    model_read = _ModelRead(model, importers, custom, asks=asks, fed=fed)
     model_read.check_fed()
     if not isinstance(online, bool):
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
@@ -177,7 +179,7 @@ def compile(
         shapes=shapes,
         progress=progress,
         key=model_read.keyed(tools.options),
-        made=partial(made, fed=_checked_names(fed)),
+        made=made,
         signature=model_read.signature,
         sizes=sizes,
         most=max,
@@ -241,20 +243,22 @@ class _ModelRead:
         return importer.load(self._model, found, **more)
 
     def signature(self) -> Signature | None:
-        importer = importer_of(self._model, self._importers)
-        found = importer.signature(self._model) if isinstance(importer, TellsSignatures) else None
+        found = self._declared()
         if found is None or not self._fed:
             return found
         inputs = (*found.inputs, *(t for t in found.defaults if t.name in self._fed))
         return replace(found, inputs=inputs, defaults=tuple(t for t in found.defaults if t.name not in self._fed))
 
+    def _declared(self) -> Signature | None:
+        importer = importer_of(self._model, self._importers)
+        return importer.signature(self._model) if isinstance(importer, TellsSignatures) else None
+
     def check_fed(self) -> None:
         """Raise CompileError C0148 for what `fed` names that no run can feed."""
         if not self._fed:
             return
-        importer = importer_of(self._model, self._importers)
-        declared = importer.signature(self._model).defaults if isinstance(importer, TellsSignatures) else ()
-        known = [t.name for t in declared]
+        declared = self._declared()
+        known = [] if declared is None else [t.name for t in declared.defaults]
         for name in self._fed:
             if name not in known:
                 notes = (f"there are {', '.join(f'`{k}`' for k in known)}" if known else "there are none",)

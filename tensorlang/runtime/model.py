@@ -352,8 +352,8 @@ class CompiledModel:
         return self._static if self._static is not None else self._for(feeds)
 
     def _defaults_in(self, feeds: object) -> tuple[str, ...]:
-        """Return which initializers that are inputs, too, are fed."""
-        if self._again is None or not isinstance(feeds, Mapping) or feeds.keys() <= {t.name for t in self.inputs}:
+        """Return which initializers that are inputs, too, are fed. What sequences and texts are taken apart into has names of its own."""
+        if self._again is None or self._structured or not isinstance(feeds, Mapping) or feeds.keys() <= {t.name for t in self.inputs}:
             return ()
         if self._defaults is None:
             declared = self._declared()

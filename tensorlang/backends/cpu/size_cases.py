@@ -215,14 +215,14 @@ def _nodes_of(lowered: Lowered) -> int:
     return sum(1 for _ in walk(*lowered.function.body))
 
 
-def _room(base: Planned) -> int:
+def _room(base: Lowered) -> int:
     """Return how many nodes the loops of other cases may have together."""
-    return max(MOST_NODES, _nodes(base))
+    return max(MOST_NODES, _nodes_of(base))
 
 
 def most_scanned(base: Lowered) -> int:
     """Return how many nodes loops may have as they are scanned that are to be a case beside those at hand."""
-    return MOST_LEFT * max(MOST_NODES, _nodes_of(base))
+    return MOST_LEFT * _room(base)
 
 
 def _text(planned: Planned) -> str:
@@ -347,7 +347,7 @@ def _grid(at: Mapping[str, int], known: Mapping[str, int], apart: Container[str]
 
 def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
     """Return the cases that are predicted to gain most: those in which a size is known first, then others, each on what would run there."""
-    room, cycles = _room(kernel.base), kernel.cycles
+    room, cycles = _room(kernel.base.lowered), kernel.cycles
     known: list[_Case] = []
     for planned in (p for p in found if p.known):
         case = _case(planned, _grid(kernel.at, planned.known), lambda p, sizes: cycles(p, sizes) / cycles(kernel.base, sizes))

@@ -17,7 +17,7 @@ from polyhedral.expr import Expr, Name
 from tensorlang.schedule.shape import is_product
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Slot
 from tensorlang.tensor.scop import in_order
-from tensorlang.tensor.walk import components, definers, definition_reads, index_names, is_recurrence, reads, reduces
+from tensorlang.tensor.walk import component_of, components, definers, definition_reads, index_names, is_recurrence, reads, reduces
 
 
 def accumulations(program: Program, group: Sequence[Definition]) -> tuple[Definition, ...]:
@@ -76,7 +76,7 @@ def _follower(program: Program, definition: Definition, known: Mapping[str, int]
     read an element again are, or would write elements far apart in each."""
     sums = [r for p in definition.pieces for r in reduces(p.value)]
     found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in known]
-    alone = len(definition.tensors) == len(next(g for g in components(program) if any(x is definition for x in g))) == 1
+    alone = len(definition.tensors) == len(component_of(program, definition)) == 1
     again = any(a not in index_names(r) for r in found for a in definition.axes)
     if not alone or (again and is_product(definition)):
         return None
@@ -100,15 +100,16 @@ def _goes_along(follower: Follower, group: Sequence[Definition], steps: Mapping[
         return True
     if follower.step not in definition.axes:
         return False
-    own = _distances([definition], {definition.tensors[0].name: definition.axes.index(follower.step)})
-    return None not in own and len({n is not None and n > 0 for n in (own | _distances(group, steps)) - {0}}) == 1 and 0 not in own
+    own = {*step_distances([definition], {definition.tensors[0].name: definition.axes.index(follower.step)})}
+    return None not in own and len({n is not None and n > 0 for n in own.union(step_distances(group, steps)) - {0}}) == 1 and 0 not in own
 
 
-def _distances(group: Sequence[Definition], steps: Mapping[str, int]) -> set[int | None]:
-    """Return how many steps before its own each element is that tensors of a component read of it; None where that is no number."""
-    found = ((m, r) for m in group for p in m.pieces for r in reads(p.value) if r.tensor in steps)
+def step_distances(group: Sequence[Definition], steps: Mapping[str, int]) -> list[int | None]:
+    """Return how many steps before its own each element is that tensors of a component read of it; None where that is no number. `steps`:
+    the position of the axis of steps, by those tensors that have one."""
+    found = ((m, r) for m in group if m.tensors[0].name in steps for p in m.pieces for r in reads(p.value) if r.tensor in steps)
     slots = ((m.axes[steps[m.tensors[0].name]], r.index[steps[r.tensor]]) for m, r in found)
-    return {None if isinstance(slot, Dynamic) else affine.constant(affine.sub(Name(axis), slot)) for axis, slot in slots}
+    return [None if isinstance(slot, Dynamic) else affine.constant(affine.sub(Name(axis), slot)) for axis, slot in slots]
 
 
 def _place(slot: Slot) -> tuple[str, int] | None:

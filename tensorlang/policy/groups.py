@@ -16,7 +16,7 @@ from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.shape import extents, innermost_axis, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
-from tensorlang.tensor.walk import components, definition_reads, is_recurrence, reads
+from tensorlang.tensor.walk import component_of, definition_reads, is_recurrence, reads
 
 FEWEST_LANES = 4
 """Elements of a row of which vectors are made."""
@@ -81,8 +81,7 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
 
 def recurs(program: Program, definition: Definition) -> bool:
     """Tell whether a definition needs itself, directly or by others."""
-    name = definition.tensors[0].name
-    return is_recurrence(next(g for g in components(program) if any(x.tensors[0].name == name for x in g)))
+    return is_recurrence(component_of(program, definition))
 
 
 def _rows_shared(d: Deriver, definition: Definition, shared: int, count: int) -> int:

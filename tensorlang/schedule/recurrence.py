@@ -28,7 +28,7 @@ from tensorlang.tensor.facts import box
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.prove import Prover
 from tensorlang.tensor.scop import Stages
-from tensorlang.tensor.walk import components, definition_reads
+from tensorlang.tensor.walk import component_of, definition_reads
 
 
 def shared_stage(program: Program, stages: Stages, group: tuple[Definition, ...]) -> Stage:
@@ -85,7 +85,7 @@ def legal_order(schedule: Schedule, program: Program, definition: Definition) ->
     """Return `schedule` with the directives that let the loops of one recurrence run in an order that its dependences allow: none where
     they do so as they are written, or where no such loops are known."""
     name = definition.tensors[0].name
-    group = next(g for g in components(program) if any(d is definition for d in g))
+    group = component_of(program, definition)
     if len(group) == 1 and not {t.name for t in definition.tensors} & set(definition_reads(definition)):
         return schedule
     forms = next((turn.forms for top in _turns(program, group) or () for turn in _alone(top) if turn.tensor == name), ())

@@ -38,7 +38,7 @@ from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Re
 from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.walk import (
     Fresh,
-    components,
+    component_of,
     definers,
     definition_reads,
     fresh_for,
@@ -82,7 +82,7 @@ def factorized(program: Program, tensor: str) -> Factorized | str:
     definition = definers(program).get(tensor)
     if definition is None:
         return f"there is no tensor `{tensor}` defined here"
-    group = next(g for g in components(program) if any(x is definition for x in g))
+    group = component_of(program, definition)
     if len(definition.tensors) > 1 or len(group) > 1 or tensor in definition_reads(definition):
         return f"`{tensor}` is a recurrence, or computed with others"
     rewriting = _Rewriting(program, definition, fresh_for(program))

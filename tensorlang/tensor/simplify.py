@@ -50,7 +50,7 @@ from tensorlang.tensor.types import Types, scalar_dtype, types_of
 from tensorlang.tensor.walk import (
     Fresh,
     children,
-    components,
+    component_of,
     definers,
     definition_reads,
     fresh_for,
@@ -84,7 +84,7 @@ def can_repeat(program: Program, definition: Definition) -> bool:
     """Tell whether the terms of reductions alone read a reduction, which may then be a part of each of these: one tensor, in no
     recurrence."""
     name = definition.tensors[0].name
-    if len(definition.tensors) > 1 or is_recurrence(next(g for g in components(program) if definition in g)):
+    if len(definition.tensors) > 1 or is_recurrence(component_of(program, definition)):
         return False
     return not any(r.tensor == name for d in program.definitions for p in d.pieces for r in _reads_outside(p.value))
 

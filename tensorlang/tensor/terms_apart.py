@@ -22,7 +22,7 @@ from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.types import dtype_of, types_of
 from tensorlang.tensor.walk import (
-    components,
+    component_of,
     definers,
     definition_reads,
     fresh_for,
@@ -51,7 +51,7 @@ def terms_apart(program: Program, tensor: str) -> Program | str:
         return f"there is no tensor `{tensor}` defined here"
     if tensor not in definition_reads(definition) or len(definition.tensors) > 1:
         return f"`{tensor}` is no recurrence, or computed with others"
-    group = next(g for g in components(program) if any(x is definition for x in g))
+    group = component_of(program, definition)
     own = {t.name for x in group for t in x.tensors}
     # Terms are computed everywhere, where they may be: then no element asks whether it has one.
     for everywhere in (True, False):

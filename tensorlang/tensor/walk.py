@@ -398,6 +398,12 @@ def components(program: Program) -> tuple[tuple[Definition, ...], ...]:
     return tuple(tuple(program.definitions[i] for i in sorted(group)) for group in strongly_connected(needs))
 
 
+def component_of(program: Program, definition: Definition) -> tuple[Definition, ...]:
+    """Return the definitions that need `definition` and are needed by it, itself among them."""
+    name = definition.tensors[0].name
+    return next(g for g in components(program) if any(x.tensors[0].name == name for x in g))
+
+
 def is_recurrence(group: Sequence[Definition]) -> bool:
     """Tell whether the definitions of a component of a program need each other, or the only one itself."""
     return len(group) > 1 or not definition_reads(group[0]).isdisjoint(t.name for t in group[0].tensors)

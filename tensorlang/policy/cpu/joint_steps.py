@@ -32,6 +32,7 @@ from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_local, mark_parallel, row_bytes
 from tensorlang.policy.folds import folded
+from tensorlang.policy.followers import step_distances
 from tensorlang.policy.groups import FusionGroup
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -223,11 +224,8 @@ def _keeps_pace(m: Definition, members: Collection[str]) -> bool:
 
 def _own_steps(group: Sequence[Definition], steps: Steps) -> list[int]:
     """Return how many steps before its own each element is that tensors of a component read of it, as far as that is a number."""
-    own = {t.name for m in group for t in m.tensors}
-    found = ((m, r) for m in group if len(m.axes) > steps.at for p in m.pieces for r in reads(p.value) if r.tensor in own)
-    places = [(m.axes[steps.at], r.index[steps.at]) for m, r in found if len(r.index) > steps.at]
-    steps_before = (affine.constant(affine.sub(AffineName(axis), slot)) for axis, slot in places if not isinstance(slot, Dynamic))
-    return [n for n in steps_before if n]
+    places = {t.name: steps.at for m in group if len(m.axes) > steps.at for t in m.tensors}
+    return [n for n in step_distances(group, places) if n]
 
 
 def _direction(group: Sequence[Definition], steps: Steps) -> int:

@@ -39,12 +39,12 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Definition, Slot
-from tensorlang.tensor.walk import components, definition_reads, reads, reduces, tensor_table
+from tensorlang.tensor.walk import component_of, components, definition_reads, reads, reduces, tensor_table
 
 
 def derive_recurrence(d: Deriver, definition: Definition) -> None:
     """Add the directives for all that needs `definition` and is needed by it, where it is the first of them."""
-    group = next(g for g in components(d.program) if any(x is definition for x in g))
+    group = component_of(d.program, definition)
     if definition is not group[0] or (not d.plain and derive_blocks(d, group)):
         return
     for member in group:

@@ -29,7 +29,7 @@ from tensorlang.schedule.recurrence import innermost_apart
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Definition, Slot
-from tensorlang.tensor.walk import components, reads, reduces, tensor_table
+from tensorlang.tensor.walk import component_of, reads, reduces, tensor_table
 
 
 def derive_shared_steps(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Sequence[Definition] = ()) -> bool:
@@ -101,7 +101,7 @@ def join(d: Deriver, member: Definition, loops: Sequence[str], found: Sequence[D
 
 def own_point(d: Deriver, member: Definition, follower: Definition) -> dict[str, Slot]:
     """Return by the axes of a recurrence at which point what is made of all its elements reads them."""
-    group = next(g for g in components(d.program) if any(x is member for x in g))
+    group = component_of(d.program, member)
     table = {t.name: x for x in group for t in x.tensors if {*x.axes} == {*member.axes}}
     found = (r for p in follower.pieces for r in reads(p.value) if r.tensor in table)
     read = next(found)

@@ -24,7 +24,7 @@ from tensorlang.policy.pointwise import vector_axis
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import extents, is_product, readers, step_inside
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
-from tensorlang.tensor.walk import components, definition_reads, reads, reduces, tensor_table
+from tensorlang.tensor.walk import component_of, definition_reads, reads, reduces, tensor_table
 
 ROWS = (64, 48, 32, 24, 16, 12, 8, 6, 4)
 """How many rows a strip may have."""
@@ -119,7 +119,7 @@ def _is_in_rows(d: Deriver, group: FusionGroup) -> bool:
 
 def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
     """Tell whether a group is a recurrence of each of its rows by itself."""
-    definition, group_of = group.head, next(g for g in components(d.program) if any(x is group.head for x in g))
+    definition, group_of = group.head, component_of(d.program, group.head)
     if len(definition.axes) < 2 or len(group.members) > 1 or len(group_of) > 1 or not recurs(d.program, definition):
         return False
     name, rows = definition.tensors[0].name, definition.axes[0]

@@ -45,7 +45,7 @@ from tensorlang.schedule.recurrence import innermost_apart, legal_order
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import components, tensor_table
+from tensorlang.tensor.walk import component_of, tensor_table
 
 LAUNCHES = 2048
 """Launches of a recurrence at most."""
@@ -61,7 +61,7 @@ _Form: TypeAlias = tuple[float, Schedule, _Add]
 def derive_recurrence(d: Deriver, definition: Definition) -> None:
     """Add the directives for the recurrence that `definition` belongs to, all of it where that is the first of it. No more steps are kept
     than are needed."""
-    group = next(g for g in components(d.program) if definition in g)
+    group = component_of(d.program, definition)
     if definition is not group[0]:
         return
     r = _recurrence(d, group)

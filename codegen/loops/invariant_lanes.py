@@ -26,6 +26,7 @@ from codegen.loops.nodes import (
     For,
     Function,
     If,
+    Index,
     Int,
     Let,
     Load,
@@ -38,7 +39,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import Fresh, binders, free_vars, fresh_for, map_expr, statements, stores, walk
+from codegen.loops.walk import Fresh, binders, children, free_vars, fresh_for, map_expr, map_index, map_stmt, statements, stores, walk
 
 MOST_KEPT = 512
 """Elements that are kept of one value in registers: of 32 bits each, as many as these hold."""
@@ -87,69 +88,102 @@ def _before(loop: For, known: _Known) -> tuple[Stmt, ...]:
     if loop.kind != "serial" or len(loop.values or ()) < 2 or any(isinstance(s, Require) for s in statements(*loop.body)):
         return (loop,)
     kept = _Kept(loop, known, frozenset(binders(*loop.body)), frozenset(s.buffer for s in stores(*loop.body)))
-    inside = tuple(kept.statement(s, ()) for s in loop.body)
-    return (*kept.before, replace(loop, body=inside))
+    for s in loop.body:
+        kept.collect(s, ())
+    return (*kept.before, replace(loop, body=tuple(kept.replaced(s, ()) for s in loop.body))) if kept.before else (loop,)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """What is computed before a loop, in the body of which so many names are `bound` and buffers `written`. `found`: the values that are
-    kept, each with the loops that they depend on."""
+    kept, each for the loops that it depends on; they are read wherever they stand, so that what a condition says of a value and an index
+    made of it remain about one value."""
 
     loop: For
     known: _Known
     bound: frozenset[str]
     written: frozenset[str]
     before: list[Stmt] = field(default_factory=list)
-    found: dict[tuple[Expr, tuple[str, ...]], Load] = field(default_factory=dict)
+    found: dict[Expr, dict[tuple[str, ...], Load]] = field(default_factory=dict)
 
-    def statement(self, s: Stmt, around: tuple[For, ...]) -> Stmt:
+    def collect(self, s: Stmt, around: tuple[For, ...]) -> None:
+        """Keep what `s` computes in each iteration."""
         match s:
-            case For(_, Int(0), Int(), body, "unroll" | "vector" | "serial"):
-                return replace(s, body=tuple(self.statement(inner, (*around, s)) for inner in body))
+            case For() if _is_counted(s) and s.kind in ("unroll", "vector", "serial"):
+                for inner in s.body:
+                    self.collect(inner, (*around, s))
             case Store() | Let() if around and any(map(_takes_long, walk(s.value))):
-                return replace(s, value=self._expr(s.value, around))
-            case _:
-                return s
+                self._collect(s.value, around)
 
-    def _expr(self, e: Expr, around: tuple[For, ...]) -> Expr:
-        loops = tuple(loop for loop in around if loop.var in free_vars(e))
+    def _collect(self, e: Expr, around: tuple[For, ...]) -> None:
+        loops = _depends_on(e, around)
         if loops and self._is_movable(e, loops):
-            return self._value(e, loops)
+            self._keep(e, loops)
+            return
         match e:
             case Select(cond):
-                return replace(e, cond=self._expr(cond, around))
+                self._collect(cond, around)
             case Binary("and" | "or", lhs):
-                return replace(e, lhs=self._expr(lhs, around))
+                self._collect(lhs, around)
             case _:
-                return map_expr(e, lambda index: index, lambda child: self._expr(child, around))
+                for child in children(e):
+                    if isinstance(child, Expr):
+                        self._collect(child, around)
 
     def _is_movable(self, e: Expr, loops: tuple[For, ...]) -> bool:
-        """Tell whether a value takes long, and is the same in all iterations: it is computed in each of them."""
+        """Tell whether a value takes long, and is the same in all iterations: it is computed in each of them. What is made of it for an
+        index stays, since the proof that this is inside of a buffer asks how it is made."""
         parts = list(walk(e))
-        if not any(map(_takes_long, parts)) or any(isinstance(p, ValueIndex) for p in parts):
+        if not self.known.dtype(e).is_float or not any(map(_takes_long, parts)) or any(isinstance(p, ValueIndex) for p in parts):
             return False
         others = {self.loop.var, *self.bound} - {loop.var for loop in loops}
         read = {p.buffer for p in parts if isinstance(p, Load)} | {p.name for p in parts if isinstance(p, Name)}
         return others.isdisjoint(free_vars(e) | read) and self.written.isdisjoint(read) and _count(loops) <= _most(loops)
 
-    def _value(self, e: Expr, loops: tuple[For, ...]) -> Load:
-        key = e, tuple(f"{loop.var} {_extent(loop)}" for loop in loops)
-        if key not in self.found:
-            dtype, place = self.known.dtype(e), tuple(Var(loop.var) for loop in loops)
-            shape, name = tuple(Int(_extent(loop)) for loop in loops), self.known.fresh("kept")
-            buffer = (
-                Buffer(name, dtype, shape, "registers", dtype.size_bytes)
-                if _in_registers(loops)
-                else Buffer(name, dtype, shape, "stack", 64)
-            )
-            inside: Stmt = Store(buffer.name, place, e)
-            for loop in reversed(loops):
-                inside = replace(loop, body=(inside,), notes=())
-            self.known.buffers[buffer.name] = buffer
-            self.before.extend((Alloc(buffer), inside))
-            self.found[key] = Load(buffer.name, place)
-        return self.found[key]
+    def _keep(self, e: Expr, loops: tuple[For, ...]) -> None:
+        known = self.found.setdefault(e, {})
+        if (key := _key(loops)) in known:
+            return
+        dtype, place = self.known.dtype(e), tuple(Var(loop.var) for loop in loops)
+        shape, name = tuple(Int(_extent(loop)) for loop in loops), self.known.fresh("kept")
+        buffer = (
+            Buffer(name, dtype, shape, "registers", dtype.size_bytes) if _in_registers(loops) else Buffer(name, dtype, shape, "stack", 64)
+        )
+        inside: Stmt = Store(buffer.name, place, e)
+        for loop in reversed(loops):
+            inside = replace(loop, body=(inside,), notes=())
+        self.known.buffers[buffer.name] = buffer
+        self.before.extend((Alloc(buffer), inside))
+        known[key] = Load(buffer.name, place)
+
+    def replaced(self, s: Stmt, around: tuple[For, ...]) -> Stmt:
+        """Return `s` with the values read that are kept."""
+
+        def expr(e: Expr) -> Expr:
+            if (known := self.found.get(e)) is not None:
+                loops = _depends_on(e, around)
+                if all(map(_is_counted, loops)) and (load := known.get(_key(loops))) is not None:
+                    return load
+            return map_expr(e, index, expr)
+
+        def index(e: Index) -> Index:
+            return map_index(e, index, expr)
+
+        inner = (*around, s) if isinstance(s, For) else around
+        return map_stmt(s, index, expr, lambda child: self.replaced(child, inner))
+
+
+def _depends_on(e: Expr, around: tuple[For, ...]) -> tuple[For, ...]:
+    variables = free_vars(e)
+    return tuple(loop for loop in around if loop.var in variables)
+
+
+def _key(loops: Iterable[For]) -> tuple[str, ...]:
+    return tuple(f"{loop.var} {_extent(loop)}" for loop in loops)
+
+
+def _is_counted(loop: For) -> bool:
+    return isinstance(loop.lo, Int) and loop.lo.value == 0 and isinstance(loop.hi, Int)
 
 
 def _takes_long(e: object) -> bool:

@@ -59,6 +59,16 @@ def test_other_values_stay_where_they_are(before: str, instead: str) -> None:
     )
 
 
+def test_a_condition_and_the_index_that_it_is_about_read_the_same_kept_value_and_are_made_of_it_anew() -> None:
+    place = "i64(floor(x[i, v])) + index(k)"
+    body = SUMS.replace(
+        "abs(x[i, v] / s[i] - c[k])", f"select({place} >= 0_i64, select({place} < 5_i64, c[value({place})], 0.0_f32), 0.0_f32)"
+    )
+    before, loop = moved(body).split("for k in")
+    assert "alloc kept: f32[2, 8] registers" in before and "floor" not in loop
+    assert loop.count("i64(kept[i, v]) + index(k)") == 3
+
+
 def test_values_of_a_loop_inside_that_runs_one_by_one_are_stored_on_the_stack() -> None:
     before, loop = moved(SUMS.replace("unroll 2", "serial")).split("for k in")
     assert "alloc kept: f32[2, 8] stack" in before and "/" not in loop

@@ -271,12 +271,14 @@ def _pow(t: Lane, x: Value, y: Value) -> Value:
     return t.where(t.test("==", y, 0.0), 1.0, t.where(t.test("==", x, 1.0), 1.0, result))
 
 
-POWERS = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0, 4.0)
-"""Exponents for which products and square roots are as good: no step overflows, or loses digits, where the result does not."""
+POWERS = (-1.0, 0.25, 0.5, 0.75, 1.5, 2.0, 3.0, 4.0)
+"""Exponents for which a quotient, products and square roots are as good: no step overflows, or loses digits, where the result does not."""
 
 
 def power(b: Builder, x: Value, exponent: float) -> Value:
     """Return `x` to the power of one of `POWERS`."""
+    if exponent < 0:
+        return binary(b, "/", Value(x.dtype, constant(x, 1.0), x.lanes), x)
     if exponent < 2:
         return _power_by_roots(b, x, exponent)
     square = binary(b, "*", x, x)

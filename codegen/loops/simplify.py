@@ -246,6 +246,8 @@ class _Values:
                 return _folded(constant)
             case Call(fn, args) as constant if fn in _EXACT_CALLS and all(isinstance(arg, Const) for arg in args):
                 return _folded(constant)
+            case Call("pow", (x, Const(1))):
+                return x
             case Binary() as binary:
                 return self._binary(binary)
             case Compare() as comparison:

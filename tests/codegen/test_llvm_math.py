@@ -188,8 +188,10 @@ def test_remainders_are_exact_whatever_the_quotient_and_have_the_sign_of_the_div
 
 
 @pytest.mark.parametrize("target", WIDTHS[::2], ids=lambda t: t.name)
-@pytest.mark.parametrize(("exponent", "limit"), [(2, 0.51), (3, 1.3), (4, 1.95), (0.25, 0.85), (0.5, 0.51), (0.75, 2.2), (1.5, 1.3)])
-def test_powers_with_a_small_exponent_are_products_and_roots(exponent: float, limit: float, target: Target) -> None:
+@pytest.mark.parametrize(
+    ("exponent", "limit"), [(-1, 0.51), (2, 0.51), (3, 1.3), (4, 1.95), (0.25, 0.85), (0.5, 0.51), (0.75, 2.2), (1.5, 1.3)]
+)
+def test_powers_with_a_small_exponent_are_quotients_products_and_roots(exponent: float, limit: float, target: Target) -> None:
     x = np.concatenate([arguments([(-9, 9)]), np.array(SPECIAL, np.float32)])
     actual = evaluate("pow", [x], target, last=str(float(exponent)))
     with np.errstate(all="ignore"):

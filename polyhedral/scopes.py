@@ -9,7 +9,7 @@ its operands has to do, or all of them. What is left over, and what needs a cond
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias, TypeVar, assert_never
@@ -108,7 +108,9 @@ class Scope:
             return True
         for known, offset in self._known():
             less = elimination.form_of(known)
-            if not terms.keys().isdisjoint(less) and elimination.proves(_plus(terms, -1, less), constant - offset):
+            shared = less.keys() & terms.keys()
+            times = {1, *(terms[atom] // less[atom] for atom in shared if terms[atom] % less[atom] == 0)} if shared else set()
+            if any(n > 0 and elimination.proves(_plus(terms, -n, less), constant - n * offset) for n in sorted(times)):
                 return True
         return False
 
@@ -158,6 +160,7 @@ class _Elimination:
         self._atoms: list[Expr] = []
         self._levels: list[tuple[int, int]] = []
         self._forms: dict[tuple[int, bool], _Form | None] = {}
+        self._chosen: dict[int, Sequence[_Form]] = {}
         self._steps = 0
 
     def form(self, e: Expr) -> _Form:
@@ -208,15 +211,16 @@ class _Elimination:
                 return self._put(wider, constant * divisor, factor, inner, scale * divisor, depth)
             case Min() | Max() as extreme:
                 either = isinstance(extreme, Min) == (factor < 0)
-                sides = (self._side(atom, first) for first in (True, False))
-                found = (side is not None and self._put(rest, constant, factor, side, scale, depth + 1) for side in sides)
+                sums = [(_plus(rest, factor, terms), constant + factor * offset) for terms, offset in self._operands(atom, extreme)]
+                sums.sort(key=lambda form: len(form[0]))  # what cancels most is likeliest to do
+                found = (self._least(terms, offset, scale, depth + 1) for terms, offset in sums)
                 return any(found) if either else all(found)
             case _:
                 return False
 
     def _side(self, atom: int, first: bool) -> _Form | None:
         """Return what may stand in the place of an atom: its lower bound, and its upper one where not `first`, times the divisor for a
-        quotient; an operand of a minimum or maximum. None where there is none."""
+        quotient. None where there is none."""
         if (atom, first) not in self._forms:
             side = self._written_side(self._atoms[atom], first)
             self._forms[atom, first] = None if side is None else self.form(side)
@@ -228,10 +232,14 @@ class _Elimination:
                 return self._scope.bounds.get(name, (None, None))[0 if first else 1]
             case Floor(value, divisor):
                 return affine.add(value, Int(1 - divisor)) if first else value
-            case Min(lhs, rhs) | Max(lhs, rhs):
-                return lhs if first else rhs
             case _:
                 return None
+
+    def _operands(self, atom: int, extreme: Min | Max) -> Sequence[_Form]:
+        """Return what a minimum or maximum is one of."""
+        if atom not in self._chosen:
+            self._chosen[atom] = [self.form(e) for e in affine.operands(extreme, type(extreme))]
+        return self._chosen[atom]
 
     def _put(self, rest: dict[int, int], constant: int, factor: int, value: _Form, scale: int, depth: int) -> bool:
         """Go on with `value` in the place of what was taken out of `rest`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Mapping
 from functools import reduce
 
 import pytest
@@ -63,6 +64,40 @@ def test_a_condition_between_many_minima_and_maxima_holds_of_each_pair_of_operan
     assert found.nonnegative(Add(I, Int(-7)))
 
 
+def tiles_of_a_skewed_stencil() -> Scope:
+    """for t: for i, j, a tile of 8 x 8: for s, a step of 4: for l, k, a point of the tile, where steps shift N x M points by one each"""
+    found = Scope()
+    for size in "NMT":
+        found = found.with_name(size, Int(3), Int(1 << 40))
+    rows = (Floor(_sum(1, t=4, N=1), 8), _sum(-1, of={Floor(_sum(5, N=1, T=1), 8): 1}))
+    columns = (Floor(_sum(1, t=4, M=1), 8), _sum(i=1, of={Floor(_sum(4, M=1), 8): 1}), _sum(-1, of={Floor(_sum(5, M=1, T=1), 8): 1}))
+    found = found.with_name("t", Int(0), _sum(-1, of={Floor(_sum(3, T=1), 4): 1}))
+    found = found.with_name("i", Floor(Name("t"), 2), reduce(Min, rows))
+    found = found.with_name("j", Max(_sum(i=1, of={Floor(_sum(3, N=-1), 8): 1}), Floor(Name("t"), 2)), reduce(Min, columns))
+    starts = (Int(0), _sum(1, t=-4), _sum(2, i=8, t=-4, N=-1), _sum(2, j=8, t=-4, M=-1))
+    found = found.with_name("s", reduce(Max, starts), reduce(Min, (Int(3), _sum(6, i=8, t=-4), _sum(6, j=8, t=-4), _sum(-1, T=1, t=-4))))
+    found = found.with_name("l", Max(Int(0), _sum(1, t=4, s=1, i=-8)), Min(Int(7), _sum(-2, t=4, s=1, i=-8, N=1)))
+    return found.with_name("k", Max(Int(0), _sum(1, t=4, s=1, j=-8)), Min(Int(7), _sum(-2, t=4, s=1, j=-8, M=1)))
+
+
+@pytest.fixture
+def without_isl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scope, "implied", lambda *_: False)
+
+
+@pytest.mark.usefixtures("without_isl")
+def test_of_many_bounds_that_is_tried_first_which_leaves_fewest_names() -> None:
+    assert tiles_of_a_skewed_stencil().nonnegative(_sum(-1, M=1, j=-8, k=-1, t=4, s=1))
+    assert not tiles_of_a_skewed_stencil().nonnegative(_sum(-3, M=1, j=-8, k=-1, t=4, s=1))
+
+
+@pytest.mark.usefixtures("without_isl")
+def test_a_condition_says_something_of_its_multiples() -> None:
+    found = Scope().with_name("t", Int(0), Int(1 << 40)).with_name("j", Floor(Name("t"), 2), Int(1 << 40)).with_name("s", Int(0), Int(3))
+    assert found.with_fact(Compare("<", Name("t"), Scale(2, Name("j")))).nonnegative(_sum(j=8, t=-4, s=-1))
+    assert not found.with_fact(Compare("<=", Name("t"), Scale(2, Name("j")))).nonnegative(_sum(j=8, t=-4, s=-1))
+
+
 def test_random_claims_hold_at_every_point() -> None:
     draw = random.Random(7)
     proven = 0
@@ -101,3 +136,8 @@ def _expression(draw: random.Random, names: tuple[str, ...], depth: int = 2) -> 
             return Mod(lhs, draw.choice((2, 3)))
         case _:
             return draw.choice((Min, Max))(lhs, rhs)
+
+
+def _sum(constant: int = 0, of: Mapping[Expr, int] | None = None, **names: int) -> Expr:
+    terms = {**{Name(name): factor for name, factor in names.items()}, **(of or {})}
+    return reduce(Add, (Scale(factor, term) for term, factor in terms.items()), Int(constant))

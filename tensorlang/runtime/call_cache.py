@@ -51,6 +51,19 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """The code of a call that gives its arrays by position, and attributes and sizes by name: these, and their types."""
+
+    named: Mapping[str, Any]
+    types: tuple[type, ...]
+    quick: Callable[..., Any]
+
+    def serves(self, named: Mapping[str, Any]) -> bool:
+        """Tell whether a call with these by name is one for the same code. Values of one type are compared alone, so none is an array."""
+        return (*map(type, named.values()),) == self.types and named == self.named
+
+
+@dataclass(frozen=True, slots=True)
 class _Call:
     """The form of a call, and its arrays; where numbers are given for arrays, these, with what they are given for, and which types the
     arrays settle."""
@@ -88,6 +101,8 @@ class CallCache:
         """The code of the last call by position alone, as a built-in function (`Direct.quick`)."""
         self.positional_writes: tuple[int, Callable[..., Any]] | None = None
         """The same for arrays to write into, which come first (`Direct.writes`), behind the number of arrays that it reads."""
+        self.settled: Settled | None = None
+        """The code of the last call by position that named attributes or sizes."""
 
     def result(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """Return what a call returns, or `NotImplemented` for one that is not known. Raises RunError as the code does."""
@@ -101,7 +116,7 @@ class CallCache:
             entry = None if arrays is None else self._at.get((call.form, *map(_shape, arrays)))
             if entry is None or arrays is None:
                 return NotImplemented
-            self._use(call.form, entry)
+            self._use(call.form, entry, named)
             return entry.native(*entry.inputs(arrays))
         if type(found) is int:
             raise entry.native.failed(found)
@@ -119,7 +134,7 @@ class CallCache:
             entry = self._at.get((form, *map(_shape, arrays)))
             found = _written(entry, arrays, out)
             if entry is not None and found is not NotImplemented:
-                self._use(form, entry)
+                self._use(form, entry, named)
         return found
 
     def remember(self, args: tuple[Any, ...], named: Mapping[str, Any], native: Direct) -> None:
@@ -136,15 +151,20 @@ class CallCache:
         with self._lock:
             enter(self._at, (form, *map(_shape, arrays)), entry)
             enter(self._last, form, entry)
-        self._use(form, entry)
+        self._use(form, entry, named)
 
-    def _use(self, form: Form, entry: _Entry) -> None:
-        """Let code be tried first for its form."""
+    def _use(self, form: Form, entry: _Entry, named: Mapping[str, Any]) -> None:
+        """Let code be tried first for its form, which names so much."""
         if form in self._last:
             self._last[form] = entry
-        if entry.order is None and form == tuple(range(len(entry.native.inputs))):
+        count = len(entry.native.inputs)
+        if entry.order is not None or form[:count] != tuple(range(count)):
+            return
+        if len(form) == count:
             writes = entry.native.writes
-            self.positional, self.positional_writes = entry.quick, None if writes is None else (len(form), writes)
+            self.positional, self.positional_writes = entry.quick, None if writes is None else (count, writes)
+        elif entry.quick is not None and isinstance(form[count], str) and all(map(_is_told_by_equality, named.values())):
+            self.settled = Settled(dict(named), (*map(type, named.values()),), entry.quick)
 
     def _quick(self, native: Direct) -> Callable[..., Any] | None:
         """Return code for calls by position alone, with numbers where tensors without axes are declared."""
@@ -220,6 +240,11 @@ def _results(out: Any, native: Direct) -> Sequence[Any] | None:
     if type(out) is dict:
         return [out.get(port.name) for port in native.outputs] if len(out) == len(native.outputs) else None
     return out if type(out) is tuple else None
+
+
+def _is_told_by_equality(value: object) -> bool:
+    """Tell whether what has the type of `value` and equals it means the same code: 0.0 has two signs."""
+    return type(value) in _PLAIN or (type(value) is float and value != 0)
 
 
 def _shape(array: Array) -> tuple[object, ...]:

@@ -148,6 +148,8 @@ class Operator:
             if not named:
                 if (direct := self._calls.positional) is not None:
                     found = direct(*args)
+            elif (settled := self._calls.settled) is not None and settled.serves(named):
+                found = settled.quick(*args)
             elif (into := self._calls.positional_writes) is not None and len(named) == 1 and not self._takes_out and len(args) == into[0]:
                 out = named.get("out")
                 found = into[1](*out, *args) if type(out) is tuple else into[1](out, *args)

@@ -104,6 +104,23 @@ def test_values_that_are_equal_and_differ_in_type_or_sign_are_different_calls(op
             ops.scaled(one, by=1.0, plus=1.0)
 
 
+def test_attributes_by_name_behind_arrays_by_position_go_straight_to_their_code(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = random(3)
+    ops.scaled(x, by=3.0, plus=1)
+    monkeypatch.setattr(call_cache.CallCache, "_read", lambda *_: pytest.fail("a known call is read again"))
+    np.testing.assert_array_equal(ops.scaled(x, by=3.0, plus=1), x * 3 + 1)
+    np.testing.assert_array_equal(ops.scaled(x + 1, by=3.0, plus=1), (x + 1) * 3 + 1)
+
+
+def test_a_list_of_one_tensor_is_no_tensor_where_sizes_are_named() -> None:
+    text = "op joined(each x: f32[each N], size k) -> (y: f32[sum(N..)]) where k > 0 { y[before(N) + i] = x[i]   for each x, i in 0..N }"
+    joined, x = tl.parse(text, threads=1).joined, random(2)
+    for _ in range(2):
+        np.testing.assert_array_equal(joined([x], k=1), x)
+        with pytest.raises(tl.RunError):
+            joined([x], k=0)
+
+
 def test_shapes_and_element_types_take_turns(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = [random(3), random(5), random(3).astype(np.float64), random(0), random(8)[::2]]
     for x in arrays:

@@ -246,7 +246,7 @@ class _Import:
                 help = f"did you mean {quoted(near)}?" if near is not None else None
                 title = f"a shape is given for {quoted(name)}, which is not an input"
                 self.problems.append(Diagnostic("O011", title, (), (f"the model has {there}",), help))
-        symbols: dict[str, int] = {}
+        symbols: dict[str, int | None] = {}
         for declared in self.model.inputs:
             if not declared.is_sequence and not declared.is_map:
                 self._guard(self._bind_symbols, declared, shapes.get(declared.name), symbols)
@@ -262,7 +262,7 @@ class _Import:
         if first is not None:
             self._plain_input(SAID, DTYPES["bool"], (0,))
 
-    def _input_of_form(self, declared: Declared, shapes: Mapping[str, tuple[int, ...]], symbols: Mapping[str, int]) -> None:
+    def _input_of_form(self, declared: Declared, shapes: Mapping[str, tuple[int, ...]], symbols: Mapping[str, int | None]) -> None:
         if declared.is_map:
             if SAID in shapes:
                 self._map_input(declared, shapes)
@@ -299,7 +299,8 @@ class _Import:
         self.bound.add(name)
         return value
 
-    def _bind_symbols(self, declared: Declared, given: tuple[int, ...] | None, symbols: dict[str, int]) -> None:
+    def _bind_symbols(self, declared: Declared, given: tuple[int, ...] | None, symbols: dict[str, int | None]) -> None:
+        """Enter what a shape that is given makes of names, None where one would be two numbers: that says nothing of other inputs."""
         if given is None or declared.dims is None:
             return
         fits = len(given) == len(declared.dims) and all(not isinstance(d, int) or d == n for d, n in zip(declared.dims, given, strict=True))
@@ -309,11 +310,9 @@ class _Import:
             )
         for dim, extent in zip(declared.dims, given, strict=True):
             if isinstance(dim, str) and symbols.setdefault(dim, extent) != extent:
-                raise Refusal(
-                    "O011", f"dimension {quoted(dim)} would be {symbols[dim]} and {extent}", f"input {quoted(declared.name)} disagrees"
-                )
+                symbols[dim] = None
 
-    def _input(self, declared: Declared, given: tuple[int, ...] | None, symbols: Mapping[str, int]) -> None:
+    def _input(self, declared: Declared, given: tuple[int, ...] | None, symbols: Mapping[str, int | None]) -> None:
         if given is not None:
             shape = tuple(int_or_size(n) for n in given)
         else:

@@ -110,7 +110,7 @@ class CompiledModel:
             self._model_part,
             repeated,
         )
-        self._opened: tuple[OpenShapes, OpenSizes] | None = None
+        self._opened: list[tuple[OpenShapes, OpenSizes]] = []
         self._growing: Growing | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
         self._structured = False
@@ -136,13 +136,15 @@ class CompiledModel:
         self._opened = self._open_sizes()
         self._limits = self._limited(most or {})
 
-    def _open_sizes(self) -> tuple[OpenShapes, OpenSizes] | None:
-        """Return which sizes the inputs leave open, and the code for these, None where each combination is to have code of its own."""
+    def _open_sizes(self) -> list[tuple[OpenShapes, OpenSizes]]:
+        """Return which sizes the inputs leave open, and the code for these, none where each combination is to have code of its own."""
         if self._signature is None or not self._open or self._structured or self._compiling.sizes == "static":
-            return None
-        open_shapes = OpenShapes(self._signature.inputs)
+            return []
+        return self._with_code(OpenShapes(self._signature.inputs))
+
+    def _with_code(self, open_shapes: OpenShapes) -> list[tuple[OpenShapes, OpenSizes]]:
         given = open_shapes.given()
-        return None if given is None else (open_shapes, OpenSizes(self._compiling, given))
+        return [] if given is None else [(open_shapes, OpenSizes(self._compiling, given))]
 
     def _limited(self, most: Mapping[str, int]) -> tuple[OpenShapes, Mapping[str, int]] | None:
         """Return limits of the sizes that the inputs leave open, None where there are none. Raises CompileError C0123."""
@@ -404,10 +406,10 @@ class CompiledModel:
 
     def _growing_for(self) -> Growing:
         if self._growing is None:
-            if self._opened is None or self._signature is None:
+            if not self._opened or self._signature is None:
                 help = "compile it with the sizes open: `tensorlang.compile(model)` without `shapes` and `sizes`, for a processor"
                 raise error("C0123", "this model has no open sizes that could be limited", help=help)
-            self._growing = Growing(self._compiling, self._opened[0], self._signature.inputs)
+            self._growing = Growing(self._compiling, self._opened[0][0], self._signature.inputs)
         return self._growing
 
     @trimmed
@@ -513,14 +515,23 @@ class CompiledModel:
 
     def _for(self, feeds: Mapping[str, object]) -> Runs:
         check_named(feeds, names=[] if self._signature is None else [tensor.name for tensor in self._signature.inputs])
+        differing: tuple[Diagnostic, ...] = ()
         if self._signature is not None and not self._structured:
-            check_feeds(feeds, self._signature.inputs, self._tools.shape_of)
+            differing = check_feeds(feeds, self._signature.inputs, self._tools.shape_of)
         shapes = {name: self._tools.shape_of(value, name) for name, value in feeds.items()}
         if self._structured:
-            check_feeds(feeds, flat_inputs(shapes, self.inputs), self._tools.shape_of)
+            differing = check_feeds(feeds, flat_inputs(shapes, self.inputs), self._tools.shape_of)
         if self._limits is not None:
+            if differing:
+                raise exception(*differing)
             self._limits[0].check(shapes, self._limits[1])
-        return self._at(shapes)
+        try:
+            return self._at(shapes)
+        except CompileError as refused:
+            if not differing:
+                raise
+            why = f"the model is refused for such shapes: {refused.diagnostics[0].title}"
+            raise exception(*(replace(d, notes=(*d.notes, why)) for d in differing)) from None
 
     def _at(self, shapes: Shapes) -> Runs:
         with self._lock:
@@ -530,11 +541,14 @@ class CompiledModel:
         """Return what runs for shapes: what the model has that this is a clone of, code for open sizes told these, or code of their own."""
         if self._origin is not self:
             return self._origin._at(shapes)
-        if self._opened is not None:
-            sizes = self._opened[0].sizes(shapes)
-            opened = None if sizes is None else self._opened[1].runs(sizes)
-            if opened is not None:
-                return opened
+        if not self._opened:
+            return self._specialise(shapes)
+        for opened in (*self._opened, *self._with_code(self._opened[0][0].apart(shapes))):
+            sizes = opened[0].sizes(shapes)
+            if sizes is not None:
+                made = opened[1].runs(sizes) or self._specialise(shapes)
+                self._opened += () if opened in self._opened else (opened,)  # such sizes were not refused
+                return made
         return self._specialise(shapes)
 
     def _specialise(self, shapes: Shapes | None) -> Runs:

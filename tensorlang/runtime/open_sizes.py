@@ -333,6 +333,19 @@ class OpenShapes:
                 if name is not None and name not in self.names:
                     self.names[name] = symbol_name(name, dict.fromkeys(self.names.values()))
 
+    def apart(self, shapes: Shapes) -> OpenShapes:
+        """Return the same with names of their own for sizes that have one name and differ in these shapes of inputs."""
+        first: dict[str, int] = {}
+        different = {
+            extent
+            for tensor in self._inputs
+            for extent, n in zip(tensor.shape or (), shapes[tensor.name], strict=True)
+            if isinstance(extent, str) and first.setdefault(extent, n) != n
+        }
+        return OpenShapes(
+            [replace(t, shape=t.shape and tuple(None if extent in different else extent for extent in t.shape)) for t in self._inputs]
+        )
+
     def given(self) -> Given | None:
         """Return the shapes of inputs with a size for each dimension that is open, None where an input may be of any rank."""
         symbols = Symbols({})

@@ -116,36 +116,48 @@ def named_inputs(arrays: Sequence[object], named: Mapping[str, object], inputs: 
     return found | dict(named)
 
 
-def check_feeds(feeds: object, inputs: Sequence[TensorSignature], shape_of: Callable[[object, str], tuple[int, ...]]) -> None:
+def check_feeds(
+    feeds: object, inputs: Sequence[TensorSignature], shape_of: Callable[[object, str], tuple[int, ...]]
+) -> tuple[Diagnostic, ...]:
     """Raise RunError R0301 to R0305 with everything about `feeds` that does not fit inputs of open shapes. `shape_of(value, name)` tells
-    the shape of an input, wherever it lies."""
+    the shape of an input, wherever it lies. Return where sizes of one name differ and all else fits: R0304, unless the model may be
+    right for them."""
     check_named(feeds)
     assert isinstance(feeds, Mapping)
     problems = list(name_mismatches(feeds, inputs, lambda tensor: tensor.type_text))
     symbols: dict[str, tuple[int, str]] = {}
+    differing: list[Diagnostic] = []
     for tensor in inputs:
         if tensor.name in feeds:
             try:
-                problems += _fits(feeds[tensor.name], tensor, shape_of(feeds[tensor.name], tensor.name), symbols)
+                shape = shape_of(feeds[tensor.name], tensor.name)
+                unfit = list(_unfit(feeds[tensor.name], tensor, shape))
+                problems += unfit
+                differing += () if unfit else _differing(tensor, shape, symbols)
             except RunError as problem:
                 problems += problem.diagnostics
     if problems:
-        raise exception(*problems)
+        raise exception(*problems, *differing)
+    return tuple(differing)
 
 
-def _fits(value: object, tensor: TensorSignature, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> Iterator[Diagnostic]:
-    """Yield what is wrong with an input; enter the `symbols` that it fixes, with the name of the first input that did."""
+def _unfit(value: object, tensor: TensorSignature, shape: tuple[int, ...]) -> Iterator[Diagnostic]:
+    """Yield what is wrong with an input by itself."""
     host = as_array(value, tensor.name) if isinstance(value, (np.ndarray, list, tuple, int, float)) else None
-    given = f"the array has the shape {list(shape)}" if host is None else None
     if host is not None and tensor.dtype is not None:
         yield from wrong_type(host, tensor.name, tensor.dtype)
     if tensor.shape is None:
         return
     fixed = len(shape) == len(tensor.shape) and all(not isinstance(n, int) or n == m for n, m in zip(tensor.shape, shape, strict=True))
     if not fixed:
+        given = f"the array has the shape {list(shape)}" if host is None else None
         yield wrong_shape(host, tensor.name, extents_text(tensor.shape), tensor.shape, given)
-        return
-    for symbol, extent in zip(tensor.shape, shape, strict=True):
+
+
+def _differing(tensor: TensorSignature, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> Iterator[Diagnostic]:
+    """Yield which symbols are another number in an input than before; enter the `symbols` that it fixes, with the name of the first input
+    that did."""
+    for symbol, extent in zip(tensor.shape or (), shape, strict=tensor.shape is not None):
         if isinstance(symbol, str):
             before, first = symbols.setdefault(symbol, (extent, tensor.name))
             if before != extent:

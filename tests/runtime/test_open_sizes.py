@@ -515,6 +515,33 @@ def test_shapes_that_contradict_each_other_are_one_error_in_the_names_of_the_mod
     assert "f32[rows + 1, 4]" in str(refused.value) and "size." not in str(refused.value)
 
 
+def branched() -> bytes:
+    """Two steps of a decoder in one model, as exporters merge them: what the first makes anew, `past`, the second is given, and both say
+    `rows` of it and of `x`."""
+    n = Net()
+    first, second = (
+        helper.make_graph([node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)])
+        for name, node in (
+            ("first", helper.make_node("Relu", ["x"], ["first"])),
+            ("second", helper.make_node("MatMul", ["past", "x"], ["second"])),
+        )
+    )
+    y = n.op("If", "cached", then_branch=second, else_branch=first)
+    types = {"cached": TensorProto.BOOL}
+    return n.model({"x": ["rows", 4], "past": [2, "rows"], "cached": [1]}, y, types=types)
+
+
+def test_a_name_may_stand_for_two_sizes_in_a_run_that_does_not_need_them_to_be_equal() -> None:
+    data = branched()
+    model, session = tl.compile(data, threads=1), onnxruntime.InferenceSession(data)
+    rng = np.random.default_rng(0)
+    for rows, past, cached in ((5, 1, False), (8, 0, False), (6, 6, True)):
+        feeds = {"x": rng.standard_normal((rows, 4), np.float32), "past": np.ones((2, past), np.float32), "cached": np.array([cached])}
+        np.testing.assert_allclose(model.run(feeds)["v0"], session.run(None, feeds)[0], rtol=1e-5)
+    with pytest.raises(CompileError, match=r"(?s)O012.*`past`: f32\[2, 5\], `x`: f32\[6, 4\]"):
+        model.run({**feeds, "past": np.ones((2, 5), np.float32)})
+
+
 def test_scratch_memory_is_as_large_as_sizes_need_it_not_as_limits_of_theirs() -> None:
     n = Net()
     best = n.op("ArgMax", "x", axis=0, keepdims=0)

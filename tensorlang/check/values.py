@@ -28,7 +28,15 @@ from tensorlang.tensor import nodes as ir
 
 @dataclass(frozen=True, slots=True)
 class Num:
+    """A number or truth that is known. Equal ones are of the same kind and the same bits: 0.0 differs from -0.0 and from 0."""
+
     value: int | float | bool
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Num) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 @dataclass(frozen=True, slots=True)

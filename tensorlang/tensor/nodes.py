@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from math import copysign
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import DType
@@ -44,10 +45,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Const(Node):
-    """`value` fits `dtype`; floats may be inf, -inf, nan."""
+    """`value` fits `dtype`; floats may be inf, -inf, nan. Equality is that of bits: 0.0 differs from -0.0, and nan equals nan."""
 
     value: float | int | bool
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const) or self.dtype != other.dtype:
+            return False
+        x, y = self.value, other.value
+        return copysign(1.0, x) == copysign(1.0, y) if x == 0 == y else x == y or (x != x and y != y)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.value if self.value == self.value else "nan"))
 
 
 @dataclass(frozen=True, slots=True)

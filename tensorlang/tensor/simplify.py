@@ -255,12 +255,7 @@ def _select(e: Select, cond: Expr, then: Expr, orelse: Expr, place: _Place) -> E
         return _simplified(orelse, place)
     yes = _simplified(then, place.under(facts(cond)))
     no = _simplified(orelse, place.under(negative_facts(cond)))
-    return yes if yes == no and not _tricky(yes) else replace(e, cond=cond, then=yes, orelse=no)
-
-
-def _tricky(e: Expr) -> bool:
-    """Tell whether equality of nodes does not mean equality of bits: 0.0 == -0.0, and nothing equals nan."""
-    return any(isinstance(n, Const) and n.dtype.is_float and (n.value == 0 or n.value != n.value) for n in nodes(e))
+    return yes if yes == no else replace(e, cond=cond, then=yes, orelse=no)
 
 
 def _logic(e: Expr, op: str, left: Expr, right: Expr) -> Expr:
@@ -363,7 +358,7 @@ def common_subexpressions(program: Program) -> Program:
 
 def _shared(e: Expr, fresh: Fresh) -> Expr:
     """Bind repeated operations of `e`, largest first; then do the same inside its reductions."""
-    if isinstance(e, TupleOf | Reduce) or _tricky(e):
+    if isinstance(e, TupleOf | Reduce):
         return _shared_inside(e, fresh)
     counts = Counter(n for n in _same_scope(e) if _worth(n))
     surely = set(_unconditional(e))

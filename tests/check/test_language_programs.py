@@ -52,6 +52,11 @@ def test_conv2d_reads_zeros_outside(stride: int, pad: int) -> None:
     close(run(load_file(TOUR), "conv2d", x, w, stride=stride, pad=pad), convolution(x, w, stride, pad, pad))
 
 
+def test_zeros_that_are_chosen_keep_their_signs() -> None:
+    y = run(load("op f(x: f32[N]) -> (y: f32[N]) { y[i] = if x[i] < 0 then -0.0 else 0.0 }"), "f", np.array([-1, 1], np.float32))
+    assert np.signbit(y).tolist() == [True, False]
+
+
 @pytest.mark.parametrize("shape", [(5,), (2, 5), (2, 3, 4)])
 def test_softmax_serves_every_rank(shape: tuple[int, ...]) -> None:
     x = f32(*shape)

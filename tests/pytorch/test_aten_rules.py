@@ -436,6 +436,17 @@ def test_neighbours_and_exponents_of_numbers_are_those_of_torch_to_the_bit(dtype
         np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted.numpy()))
 
 
+def test_strange_numbers_are_treated_as_torch_does() -> None:
+    x = torch.tensor([0.0, -0.0, inf, -inf, nan, 1, -0.75, 3, 0.3])
+    x, y = x.repeat_interleave(len(x)), x.repeat(len(x))
+
+    def treated(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x.sign(), torch.atan2(x, y), torch.div(x, y, rounding_mode="floor"), x // 2
+
+    for found, wanted in zip(computed(treated, (x, y)), treated(x, y), strict=True):
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-6)
+
+
 def test_what_takes_no_tensor_and_no_rule_serves_is_computed_by_torch_once() -> None:
     def scaled(x: Tensor) -> Tensor:
         return x * torch.kaiser_window(4) + torch.fft.fftfreq(4) - torch.blackman_window(4)

@@ -361,7 +361,8 @@ def test_sums_of_powers_of_all_numbers_from_one_on_are_hurwitz_zeta_function() -
 
 BINARY = {
     "hypot": np.hypot, "copysign": np.copysign, "floor_mod": np.remainder, "logaddexp": np.logaddexp, "logaddexp2": np.logaddexp2,
-    "fmax": np.fmax, "fmin": np.fmin, "heaviside": np.heaviside, "fdim": lambda x, y: np.where(x <= y, 0, x - y),
+    "floor_div": np.floor_divide, "fmax": np.fmax, "fmin": np.fmin, "heaviside": np.heaviside,
+    "fdim": lambda x, y: np.where(x <= y, 0, x - y),
 }  # fmt: skip
 
 

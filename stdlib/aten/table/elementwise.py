@@ -95,8 +95,10 @@ def multiply(n: Call, a: Operand, b: Operand) -> Value:
 def divide(n: Call, a: Operand, b: Operand, *, rounding_mode: str | None = None) -> Value:
     dtype, (x, y) = n.dtype, n.operands(a, b, dtype=n.dtype)
     if dtype.is_float:
+        if rounding_mode == "floor":
+            return n.op("whole_quotient", x, y)
         quotient = n.op("div", x, y)
-        return quotient if rounding_mode is None else n.op("map", quotient, f="floor" if rounding_mode == "floor" else "trunc")
+        return quotient if rounding_mode is None else n.op("map", quotient, f="trunc")
     if rounding_mode == "trunc":
         return n.op("div_int", x, y)
     return n.op("div_int", n.op("sub", x, n.op("mod_int", x, y)), y)
@@ -204,18 +206,6 @@ def _derivative_of_cotangent(order: int) -> list[float]:
         slope = [k * p for k, p in enumerate(powers)][1:]
         powers = [-(a + b) for a, b in zip_longest(slope, [0.0, 0.0, *slope], fillvalue=0.0)]
     return powers
-
-
-def two_sided_arc(n: Call, y: Value, x: Value) -> Value:
-    """The angle of (x, y): the arc of the quotient, and half a turn more or less on the left."""
-    y, x = n.operands(y, x, dtype=n.dtype)
-    zero = n.filled((), n.dtype, 0)
-    arc = n.op("map", n.op("div", y, x), f="atan")
-    below = n.op("less", y, zero)
-    turn = n.op("select", below, n.filled((), n.dtype, -pi), n.filled((), n.dtype, pi))
-    left = n.op("select", n.op("less", x, zero), n.op("add", arc, turn), arc)
-    origin = n.op("logical_and", n.op("equal", x, zero), n.op("equal", y, zero))
-    return n.op("select", origin, n.op("mul", y, n.op("add", x, n.filled((), n.dtype, 1))), left)
 
 
 def linear_between(n: Call, start: Value, end: Value, weight: Operand) -> Value:
@@ -354,7 +344,8 @@ def is_finite(n: Call, x: Value) -> Value:
 
 
 def sign(n: Call, x: Value) -> Value:
-    return x if x.dtype == BOOL else n.op("map", x, f="sign")
+    """The sign of NaN is 0 in torch."""
+    return x if x.dtype == BOOL else n.op("map", x, f="sign_or_zero")
 
 
 def nan_to_num(n: Call, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Value:
@@ -411,7 +402,7 @@ RULES: dict[str, Rule] = {
     "log2": logarithm(2),
     "log10": logarithm(10),
     "exp2": power_of_two,
-    "atan2": two_sided_arc,
+    "atan2": binary("angle_of"),
     "lerp": linear_between,
     "addcmul": add_product("mul"),
     "addcdiv": add_product("div"),

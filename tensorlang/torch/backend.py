@@ -9,13 +9,16 @@ counts whether these have changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from codegen.errors import InternalError as InternalErrorOfCode
 from codegen.forks import Lock
@@ -39,6 +42,9 @@ MOST_BOUND = 64
 """For how many sets of parameters a graph keeps code: layers alike share a graph."""
 MOST_CHANGES = 2
 """How often parameters may change before they become inputs, which are read anew in each call."""
+
+_FUSED_STEPS: MutableMapping[torch.Tensor, int] = WeakIdKeyDictionary()
+"""How often optimizers with `fused=True` have changed a tensor, which torch does not count as its changes."""
 
 
 @runtime_checkable
@@ -207,8 +213,8 @@ class _Served:
 class _Bound:
     """A graph compiled for parameters, as they were; the other inputs are taken from each call."""
 
-    parameters: tuple[tuple[int, torch.Tensor, int, int], ...]
-    """Where a parameter is among the inputs, itself, where its memory begins, and how often it had changed."""
+    parameters: tuple[tuple[int, torch.Tensor, int, int, int], ...]
+    """Where a parameter is among the inputs, itself, where its memory begins, how often it had changed, and in how many fused steps."""
     model: _Served
     tensors: tuple[tuple[int, str], ...]
     sizes: tuple[tuple[int, str], ...]
@@ -220,10 +226,10 @@ class _Bound:
     """Whether a call takes random numbers, which follow from torch's generator."""
 
     def fits(self, args: Sequence[Any]) -> bool:
-        for k, tensor, address, version in self.parameters:
+        for k, tensor, address, version, _ in self.parameters:
             if args[k] is not tensor or tensor.data_ptr() != address or tensor._version != version:
                 return False
-        return True
+        return not _FUSED_STEPS or all(_FUSED_STEPS.get(tensor, 0) == steps for _, tensor, _, _, steps in self.parameters)
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         feeds: dict[str, Array] = {name: array_of(self.orders.taken(k, parts_of(args[k]))) for k, name in self.tensors}
@@ -238,6 +244,18 @@ class _Bound:
         for k in self.complex_outputs:
             results[k] = torch.view_as_complex(results[k])
         return results
+
+
+@cache
+def _count_fused_steps() -> None:
+    """Have every optimizer tell from now on which tensors it changed with `fused=True`."""
+
+    def count(optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
+        for group in optimizer.param_groups:
+            for tensor in group["params"] if group.get("fused") else ():
+                _FUSED_STEPS[tensor] = _FUSED_STEPS.get(tensor, 0) + 1
+
+    register_optimizer_step_post_hook(count)
 
 
 @dataclass(slots=True)
@@ -282,6 +300,7 @@ class _Graph:
 
     def _made(self, args: Sequence[Any]) -> _Bound:
         """Return the graph compiled for the parameters in a call."""
+        _count_fused_steps()
         fixed = [k for k in self.parameters if not args[k].is_inference()]  # of which torch counts no changes
         constants = {self.names[k]: array_of(self.orders.taken(k, parts_of(args[k]))) for k in fixed}
         program = of_graph(self.graph, constants, "graph", _importer().serves)
@@ -290,7 +309,7 @@ class _Graph:
         served = _Served(program, options, model, program.is_open)
         taken = {i.name for i in program.inputs}
         return _Bound(
-            tuple((k, args[k], args[k].data_ptr(), args[k]._version) for k in fixed),
+            tuple((k, args[k], args[k].data_ptr(), args[k]._version, _FUSED_STEPS.get(args[k], 0)) for k in fixed),
             served,
             tuple((k, name) for k, name in enumerate(self.names) if name in taken),
             tuple((k, size_input(name)) for k, name in enumerate(self.names) if size_input(name) in taken),

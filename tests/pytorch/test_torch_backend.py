@@ -256,6 +256,17 @@ def test_parameters_that_change_are_read_anew() -> None:
         assert fast(x).tolist() == [[21, 21]]
 
 
+def test_what_optimizers_change_in_one_kernel_is_read_anew() -> None:
+    """Torch counts changes of tensors, but none of those that `fused=True` makes."""
+    model, x = nn.Linear(3, 2), torch.ones(1, 3)
+    fast, optimizer = compiled(model), torch.optim.AdamW(model.parameters(), 0.1, fused=True)
+    for _ in range(5):
+        with torch.no_grad():
+            close(fast(x), model(x))
+        model(x).sum().backward()
+        optimizer.step()
+
+
 def test_layers_that_share_a_graph_keep_their_parameters() -> None:
     layers, x = [nn.Linear(2, 2) for _ in range(3)], torch.ones(1, 2)
     forward = torch.compile(lambda layer, x: layer(x), backend=tensorlang)

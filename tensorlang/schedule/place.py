@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError
@@ -19,6 +19,7 @@ from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.directives.trim import trimmed
 from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
 from tensorlang.schedule.state import State
+from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.scop import Stages, StatementInfo
 from tensorlang.tensor.walk import definition_reads
 
@@ -95,11 +96,21 @@ def _is_doubled(stage: Stage, loop: str) -> bool:
 def _nothing_about_lost_loops(state: State) -> None:
     """Refuse what is said of a loop that directives after it have made others of: it would be forgotten."""
     loops = {loop for stage in state.stages.values() for loop in stage.loops}
-    for said in state.about_loops:
-        if said.about not in loops:
-            name = said.directive.name
-            title = f"`{said.about}` has been made into other loops since, so `{name}` is about none"
-            raise error("S0213", title, said.directive.span, help=f"`{name}` after the loop has its shape")
+    for loop, directive in _about_loops(state):
+        if loop not in loops:
+            name = directive.name
+            title = f"`{loop}` has been made into other loops since, so `{name}` is about none"
+            raise error("S0213", title, directive.span, help=f"`{name}` after the loop has its shape")
+
+
+def _about_loops(state: State) -> Iterator[tuple[str, syntax.Directive]]:
+    """Yield the loops that something is said of, or computed or stored in, with what says so."""
+    yield from ((said.about, said.directive) for said in state.about_loops)
+    for computed in state.about_tensors.of(ComputedAt):
+        stage = state.stages.get(computed.about)
+        if stage is not None and stage.inside is not None:
+            yield computed.what.loop, computed.directive
+    yield from ((stored.what.loop, stored.directive) for stored in state.about_tensors.of(StoredAt) if stored.what.loop)
 
 
 def _readers_first(order: list[Stage], statements: Mapping[str, Statement]) -> list[Stage]:

@@ -219,3 +219,37 @@ def test_names_that_a_directive_does_not_give_are_left_out_of_it() -> None:
     text = "op total(x: f32[N]) -> (y: f32) { y = sum(k) x[k] }\n\nschedule total for cpu {\n    rfactor k by 8 -> ko, ki\n}\n"
     cured, told = fixed(Source("total.tl", text))
     assert [d.code for d in told] == ["S0102"] and cured.text == text.replace(" -> ko, ki", "")
+
+
+PLACED = """op middle(x: f32[N]) -> (y: f32[N]) where N >= 3 {
+    g[i] = x[i] + x[N - 1 - i]
+    h[i] = g[i] * x[i]
+    y[i] = h[i] - g[i]
+}
+
+schedule middle for cpu {
+    at g at y.i
+    at h at y.i
+    LINE
+}
+"""
+
+
+def test_what_is_computed_in_a_loop_that_becomes_others_is_computed_in_the_innermost_of_these() -> None:
+    cured, told = fixed(Source("f.tl", PLACED.replace("LINE", "split y.i by 4 -> a, b")))
+    assert [d.code for d in told] == ["S0213"]
+    assert cured.text.endswith("{\n    split y.i by 4 -> a, b\n    at g at y.b\n    at h at y.b\n}\n")
+
+
+def test_no_cure_that_breaks_a_later_line_stands_before_one_that_breaks_none() -> None:
+    """`i` is another loop then, and what follows cannot be read."""
+    rest = "    split i by 3 -> io, iv\n    order io, j, iv"
+    text = WAVEFRONT.replace("    # along diagonals\n    parallel j  # fast", f"    unroll i\n{rest}")
+    cured, _ = fixed(Source("f.tl", text))
+    assert rest in cured.text
+
+
+def test_a_name_that_a_directive_gives_is_none_that_is_misspelt() -> None:
+    text = WAVEFRONT.replace("    # along diagonals\n    parallel j  # fast", "    tile jj (i, j) by (1, 4) -> io, jo, ii, jj")
+    cured, _ = fixed(Source("f.tl", text))
+    assert "tile y (i, j) by (1, 4) -> io, jo, ii, jj" in cured.text

@@ -51,7 +51,9 @@ def first_proven(refusal: Refusal, *, keeping: bool = False) -> Replacement | No
     """Return the first replacement that is proven; `keeping`: the directive that is blamed stays, with others beside it."""
     if len(refusal.schedule.directives) > MOST_CURED:
         return None
-    without = _legal(refusal, Replacement(refusal.at, ())) if refusal.at >= 0 else None
+    left_out = Replacement(refusal.at, ())
+    wholly = _legal(refusal, left_out) if refusal.at >= 0 else None
+    without = wholly or (_legal_so_far(refusal, left_out) if refusal.at >= 0 else None)
     tried = islice(_distinct(chain(orders(refusal), spellings(refusal))), MOST_TRIALS)
     for replacement in tried:
         if (
@@ -60,7 +62,7 @@ def first_proven(refusal: Refusal, *, keeping: bool = False) -> Replacement | No
             and (replacement.after is not None or show(refusal.schedule.directives[replacement.at]) not in replacement.lines)
         ):
             continue
-        made = _legal(refusal, replacement)
+        made = _legal(refusal, replacement) or (_legal_so_far(refusal, replacement) if wholly is None else None)
         if made is not None and (without is None or not same_plan(made, without)):
             return replacement
     return _left_out(refusal) if without is not None and not keeping else None
@@ -95,23 +97,33 @@ def _distinct(replacements: Iterator[Replacement]) -> Iterator[Replacement]:
 
 
 def _legal(refusal: Refusal, replacement: Replacement) -> Plan | None:
-    """Return the plan with a replacement, once it is proven: of the whole schedule or, where a later directive is refused for reasons of
-    its own, as far as the one that is blamed."""
-    directives = refusal.schedule.directives
+    """Return the plan of the schedule with a replacement, once it is proven."""
+    return _proven(refusal, _replaced(refusal.schedule.directives, replacement))
+
+
+def _legal_so_far(refusal: Refusal, replacement: Replacement) -> Plan | None:
+    """Return the plan with a replacement as far as the directive that is blamed, once it is proven: later ones may be refused for reasons
+    of their own."""
+    directives = refusal.schedule.directives[: refusal.at + 1]
+    moved = replacement.after is not None or len(directives) == len(refusal.schedule.directives)
+    return None if moved else _proven(refusal, _replaced(directives, replacement))
+
+
+def _replaced(directives: Sequence[syntax.Directive], replacement: Replacement) -> tuple[syntax.Directive, ...] | None:
+    """Return directives with a replacement, or None where that cannot be read."""
     try:
-        lines = tuple(map(parsed, replacement.lines))
+        lines = map(parsed, replacement.lines)
+        edge = replacement.at if replacement.after is None else replacement.after
+        kept = [(k, d) for k, d in enumerate(directives) if k != replacement.at and k not in replacement.besides]
+        return (*(d for k, d in kept if k <= edge), *lines, *(d for k, d in kept if k > edge))
     except CompileError:
         return None
-    before, after = directives[: max(replacement.at, 0)], directives[replacement.at + 1 :]
-    between = 0 if replacement.after is None else replacement.after - replacement.at
-    whole = _proven(refusal, (*before, *after[:between], *lines, *after[between:]))
-    if whole is not None or refusal.at + 1 == len(directives) or replacement.after is not None:
-        return whole
-    return _proven(refusal, (*before, *lines, *directives[replacement.at + 1 : refusal.at + 1]))
 
 
-def _proven(refusal: Refusal, directives: Sequence[syntax.Directive]) -> Plan | None:
-    schedule = replace(refusal.schedule, directives=tuple(directives))
+def _proven(refusal: Refusal, directives: tuple[syntax.Directive, ...] | None) -> Plan | None:
+    if directives is None:
+        return None
+    schedule = replace(refusal.schedule, directives=directives)
     try:
         plan = apply(refusal.program, schedule, refusal.layouts, refusal.knobs)
         return plan if isinstance(verdict_of(plan, LIMIT), Proven) else None
@@ -159,14 +171,15 @@ def _edits(refusal: Refusal, found: Replacement) -> tuple[Edit, ...]:
         return ()
     span = directive.span
     indent = _indent(span)
-    if found.after is not None:
-        (line,) = found.lines
-        return _line_left_out(span), Edit(Span(end.span.source, end.span.end, end.span.end), f"\n{indent}{line}")
-    lines = found.lines if refusal.at >= 0 else (*found.lines, show(directive))
     besides = [directives[k] for k in found.besides]
     if not all(map(_is_written, besides)):
         return ()
-    return (Edit(span, f"\n{indent}".join(lines)) if lines else _line_left_out(span), *(_line_left_out(d.span) for d in besides))
+    gone = tuple(_line_left_out(d.span) for d in besides)
+    if found.after is not None:
+        moved = "".join(f"\n{indent}{line}" for line in found.lines)
+        return _line_left_out(span), *gone, Edit(Span(end.span.source, end.span.end, end.span.end), moved)
+    lines = found.lines if refusal.at >= 0 else (*found.lines, show(directive))
+    return (Edit(span, f"\n{indent}".join(lines)) if lines else _line_left_out(span), *gone)
 
 
 def _indent(span: Span) -> str:

@@ -34,7 +34,7 @@ class Replacement:
     lines: Lines
     after: int | None = None
     besides: tuple[int, ...] = ()
-    """Later directives that are left out with it, as they name what it would have made."""
+    """Later directives that are left out with it, as they name what it would have made, or are among `lines`."""
     is_partial: bool = False
     """Whether the schedule is legal as far as this alone, and refused later for another reason."""
 
@@ -120,9 +120,10 @@ class Refusal:
         return self.renamed_all({old: new})
 
     def renamed_all(self, names: Mapping[str, str]) -> str:
-        """Return the directive with other names in the place of some."""
+        """Return the directive with other names in the place of some, but for the names of what it makes."""
         old = "|".join(map(re.escape, names))
-        return re.sub(rf"(?<![\w.`])({old})(?![\w.`])", lambda found: names[found[1]], self.text)
+        said, arrow, made = self.text.partition(" -> ")
+        return re.sub(rf"(?<![\w.`])({old})(?![\w.`])", lambda found: names[found[1]], said) + arrow + made
 
 
 def _first_refused(

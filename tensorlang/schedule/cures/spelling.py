@@ -53,9 +53,10 @@ def _names(refusal: Refusal) -> list[str]:
     return [o.name for o in refusal.directive.operands if isinstance(o, syntax.Id)]
 
 
-def _spoken(refusal: Refusal) -> list[str]:
+def _spoken(directive: syntax.Directive) -> list[str]:
     """Return the names that a directive has as operands, those of its phrases among them."""
-    return [*_names(refusal), *(o.name for p in refusal.directive.phrases for o in p.operands if isinstance(o, syntax.Id))]
+    operands = (*directive.operands, *(o for p in directive.phrases for o in p.operands))
+    return [o.name for o in operands if isinstance(o, syntax.Id)]
 
 
 def _loops(seen: Outline) -> list[str]:
@@ -78,7 +79,7 @@ def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield the directive after those that make its loops, or about loops that are there, those with a similar name first."""
     loops = _loops(seen)
     called = {*loops, *(last_part(loop) for loop in loops)}
-    spoken = _spoken(refusal)
+    spoken = _spoken(refusal.directive)
     missing = [name for name in spoken if name not in called and name not in _results(seen)]
     later = [k for k, d in enumerate(refusal.schedule.directives) if k > refusal.at and {*d.results} & {*map(last_part, missing)}]
     if later:
@@ -96,7 +97,7 @@ def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
 
 def _of_several(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     """Yield the directive with the full names of loops of one tensor, of that first which has most of the loops that it names."""
-    spoken = dict.fromkeys(_spoken(refusal))
+    spoken = dict.fromkeys(_spoken(refusal.directive))
     own = {stage: {last_part(loop): loop for loop in loops} for stage, loops in seen.loops.items()}
     unsure = [name for name in spoken if sum(name in loops for loops in own.values()) > 1]
     for loops in sorted(own.values(), key=lambda loops: -sum(name in loops for name in spoken)):
@@ -373,16 +374,21 @@ def _staged(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
 
 
 def _at_the_end(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
-    """Yield the directive after those that change its loop, about what the loop has become."""
-    d = refusal.directive
-    whole = replace(refusal, at=len(refusal.schedule.directives)).before()
-    for name in _names(refusal)[:1]:
-        base = last_part(name)
-        stages = {x.removesuffix(f".{last_part(x)}") for x in _loops(seen) if name in (x, last_part(x))}
-        made = [x for x in _loops(whole or seen) if last_part(x).startswith(base) and x.removesuffix(f".{last_part(x)}") in stages]
+    """Yield the directive after those that change its loop, about what the loop has become, together with those that say the same of other
+    tensors: how a loop runs is about the outer one of two, what is computed in each of its iterations about the inner one."""
+    directives = refusal.schedule.directives
+    end = len(directives)
+    whole = replace(refusal, at=end).before()
+    for name in _spoken(refusal.directive):
+        stages = [s for s, loops in seen.loops.items() if any(name in (x, last_part(x)) for x in loops)]
+        made = [x for s in stages for x in (whole or seen).loops.get(s, ()) if x not in seen.loops[s]]
+        if name not in _names(refusal):
+            made.reverse()
+        made.sort(key=lambda x: not last_part(x).startswith(last_part(name)))
+        alike = [k for k in range(refusal.at + 1, end) if directives[k].name == refusal.directive.name and name in _spoken(directives[k])]
         for loop in (name, *made):
-            again = replace(d, operands=(syntax.Id(loop), *d.operands[1:]))
-            yield Replacement(refusal.at, (show(again),), after=len(refusal.schedule.directives) - 1)
+            lines = [replace(refusal, at=k).renamed(name, written(loop)) for k in (refusal.at, *alike)]
+            yield Replacement(refusal.at, tuple(lines), after=end - 1, besides=tuple(alike))
 
 
 def _instructed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:

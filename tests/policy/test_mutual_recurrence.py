@@ -185,3 +185,17 @@ def test_rows_of_recurrences_that_need_each_other_are_lanes_whatever_each_of_the
     directives, plan = derived(program)
     assert "vectorize l.i_v" in directives
     assert_same(program, plan, {"N": 9, "M": 4})
+
+
+@pytest.mark.parametrize(("order", "in_lanes"), [(8, False), (100, True)])
+def test_a_row_that_reads_what_was_stored_one_by_one_just_before_runs_in_lanes_where_it_is_long(order: int, *, in_lanes: bool) -> None:
+    body = f"""
+    g[t, {order}] = x[t]
+    g[t, m] = g[t, m + 1] - k[m] * b[t - 1, m | 0]    for t in 0..N, m in 0..{order}
+    b[t, 0] = g[t, 0]    for t in 0..N
+    b[t, m + 1] = b[t - 1, m | 0] + k[m] * g[t, m]    for t in 0..N, m in 0..{order}
+    y[t] = g[t, 0]"""
+    program = operator(f"{ROW}, k: f32[{order}]", "y: f32[N]", body)
+    directives, plan = derived(program)
+    assert ("vectorize b.m_v" in directives) is in_lanes
+    assert_same(program, plan, {"N": 5})

@@ -18,11 +18,13 @@ from polyhedral import affine
 from polyhedral.directions import Distances, distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
-from tensorlang.policy.cpu.inner_cost import InnerLoops
+from tensorlang.policy.cpu.cost import FUNCTION_OPERATIONS, INSTRUCTIONS, PARTS_CYCLES
+from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, candidates, pieces_share_vectors
 from tensorlang.policy.cpu.late_sums import late_sums
 from tensorlang.policy.cpu.running_results import running_cycles
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_time_tile
+from tensorlang.policy.cpu.values import instructions
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
     add_wavefront,
@@ -33,8 +35,9 @@ from tensorlang.policy.scatters import named_axes, scattered_axes
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
-from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Read, Select, Slot
-from tensorlang.tensor.walk import reads, reduces
+from tensorlang.tensor.facts import is_of_indices
+from tensorlang.tensor.nodes import Call, Definition, Dynamic, Expr, Read, Select, Slot
+from tensorlang.tensor.walk import nodes, reads, reduces
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
@@ -49,6 +52,8 @@ FAR = 2
 WORTH_SHUFFLING = 0.4
 """Share of the cycles of points beside each other, of which several begin at once, that lanes combined with each other take at most:
 measured, running maxima of floats take 1.1 times as long in lanes, sums of whole numbers half."""
+LOOP_INSTRUCTIONS = 2
+"""Of an iteration: the next number, and a jump."""
 WORTH_TURNING = 0.9
 """Share of the cycles at most that another order than the one as written has to take."""
 
@@ -215,6 +220,8 @@ def derive_member(
         return None
     if chosen.axes and _reads_far_back(d, definition, chosen.axes):
         chosen = replace(chosen, inner=InnerLoops(cycles=chosen.inner.cycles))
+    if _waits_for_parts(d, plan, definition, group, chosen.inner):
+        chosen = replace(chosen, inner=InnerLoops(cycles=cycles_of(d, definition, InnerLoops())))
     in_rows = _in_rows(d, definition, loops, chosen) if len(group) == 1 and not joined else None
     if in_rows is not None:
         chosen = in_rows
@@ -252,6 +259,47 @@ def _in_rows(d: Deriver, definition: Definition, loops: Loops, chosen: _Order) -
     if cycles is None or cycles >= worth * chosen.inner.cycles or not loops.distances.is_legal(loops.of(axes)):
         return None
     return _Order(axes, _separation(definition, loops, axes), InnerLoops(cycles=cycles))
+
+
+def _waits_for_parts(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition], inner: InnerLoops) -> bool:
+    """Tell whether the vectors of a row wait longer for what loops of their own have stored one by one just before, in the same step, than
+    it takes to begin the row's elements one by one: these are computed while that loop waits."""
+    if len(group) < 2 or not inner.vector or inner.vector != definition.axes[-1:]:
+        return False
+    row = extents(definition)[definition.axes[-1]] or OPEN_EXTENT
+    if row * (_begun_cycles(definition) - inner.cycles) >= PARTS_CYCLES:
+        return False
+    read = reads_of_step(definition)
+    return any(_is_one_by_one(plan, m, group) for m in group if m is not definition and any(t.name in read for t in m.tensors))
+
+
+def _begun_cycles(definition: Definition) -> float:
+    """Return the cycles in which a processor begins the instructions of an element that is computed alone, with its loads, its store and
+    the loop."""
+    found = (dict.fromkeys(nodes(p.value)) for p in definition.pieces)
+    return max(sum(_instructions(n) for n in each) + 1 + LOOP_INSTRUCTIONS for each in found) / INSTRUCTIONS
+
+
+def _instructions(e: Expr) -> int:
+    match e:
+        case Call():
+            return FUNCTION_OPERATIONS
+        case Select(cond) if is_of_indices(cond):
+            return 0  # Loops are split there.
+        case _:
+            return max(instructions(e), int(isinstance(e, Read)))
+
+
+def _is_one_by_one(plan: Plan, definition: Definition, group: Sequence[Definition]) -> bool:
+    """Tell whether every element of a member of a group waits for the one before it."""
+    loops = loops_of(plan, definition, group)
+    return loops is not None and bool(loops.axes) and not loops.free(loops.axes, None)
+
+
+def reads_of_step(definition: Definition) -> set[str]:
+    """Return what a definition reads at its own point but for the last axis."""
+    *around, _ = map(AffineName, definition.axes)
+    return {r.tensor for p in definition.pieces for r in reads(p.value) if [*r.index[:-1]] == around}
 
 
 def _time_tile(d: Deriver, definition: Definition, loops: Loops, chosen: _Order) -> TimeTile | None:

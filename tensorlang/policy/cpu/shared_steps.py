@@ -11,7 +11,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from tensorlang.policy.cpu.cost import PARTS_CYCLES
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
-from tensorlang.policy.cpu.nests import chosen_order, has_no_sums, loops_of, statements_of
+from tensorlang.policy.cpu.nests import chosen_order, has_no_sums, loops_of, reads_of_step, statements_of
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
     add_diagonal_layout,
@@ -117,14 +117,8 @@ def _apart_cycles(d: Deriver, plan: Plan, group: Sequence[Definition]) -> float:
     found = [_loop_cycles(d, plan, members, group) for members in inner.values()]
     waiting = {t.name for members, (_, waits) in zip(inner.values(), found, strict=True) if waits for m in members for t in m.tensors}
     lanes = [m for members, (_, waits) in zip(inner.values(), found, strict=True) if not waits for m in members]
-    late = [PARTS_CYCLES / (extents(m)[m.axes[-1]] or OPEN_EXTENT) for m in lanes if _reads_of_step(m) & waiting]
+    late = [PARTS_CYCLES / (extents(m)[m.axes[-1]] or OPEN_EXTENT) for m in lanes if reads_of_step(m) & waiting]
     return sum(cycles for cycles, _ in found) + sum(late)
-
-
-def _reads_of_step(definition: Definition) -> set[str]:
-    """Return what a definition reads at its own point but for the last axis."""
-    *around, _ = map(AffineName, definition.axes)
-    return {r.tensor for p in definition.pieces for r in reads(p.value) if [*r.index[:-1]] == around}
 
 
 def _loop_cycles(d: Deriver, plan: Plan, members: Sequence[Definition], group: Sequence[Definition]) -> tuple[float, bool]:

@@ -441,6 +441,16 @@ def test_elements_that_data_name_one_by_one_are_those_of_the_equations(machine: 
         assert_same(program, plan, sizes)
 
 
+def test_what_reads_a_step_that_changes_what_data_name_runs_in_its_loop_however_small_the_steps_are() -> None:
+    body = """
+    c[0, d]     = i32(0) for d in 0..16
+    c[k + 1, d] = c[k, d] + (if d == g[k] then 1 else 0)
+    y[k]        = c[k, g[k]] for k in 0..N"""
+    program = operator("g: i32[N] in 0..16) -> (y: i32[N])", body, {"N": 40})
+    assert {"together c, y -> k", "fold c at k by 1"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 def test_an_axis_that_a_step_also_shifts_is_no_place_that_data_name() -> None:
     body = COUNTED.replace("else c[i, k, d]", "else c[i, k, 15 - d]")
     assert "fold c at k by 1" not in directives(operator("g: i32[M, N] in 0..16) -> (at: i32[M, N])", body))

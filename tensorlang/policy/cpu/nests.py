@@ -79,7 +79,7 @@ def derive_nest(d: Deriver, definition: Definition) -> None:
     derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
 
 
-def _updated(definition: Definition) -> tuple[str, ...] | None:
+def updated(definition: Definition) -> tuple[str, ...] | None:
     """Return the axes along which data name the elements that a step changes, `if d == ids[k] then … else c[k, d]`, one by each of its
     conditions; None where there are none."""
     found = (_updated_by(definition, piece.value) for piece in definition.pieces)
@@ -356,7 +356,7 @@ def _reads_far_back(d: Deriver, definition: Definition, order: Sequence[str]) ->
 def _derive_named(d: Deriver, definition: Definition, loops: Loops) -> bool:
     """Let the loop along which data name an element run innermost, one by one; tell whether there is such a loop, and it may."""
     scattered = scattered_axes(definition)
-    named = _updated(definition) if scattered is None else scattered[0]
+    named = updated(definition) if scattered is None else scattered[0]
     if named is None or not {*named} <= {*loops.axes}:
         return False
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]

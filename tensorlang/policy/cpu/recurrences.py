@@ -20,7 +20,7 @@ from tensorlang.policy.cpu.blocks import derive_blocks
 from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.lines import derive_lines
-from tensorlang.policy.cpu.nests import Loops, derive_member, is_local_map, loops_of, statements_of
+from tensorlang.policy.cpu.nests import Loops, derive_member, is_local_map, loops_of, statements_of, updated
 from tensorlang.policy.cpu.recurrence_storage import add_storage
 from tensorlang.policy.cpu.shared_steps import derive_shared_steps, join, own_point
 from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
@@ -111,7 +111,7 @@ def _own(d: Deriver, group: Sequence[Definition], found: Sequence[Definition]) -
 
 def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
     """Add the directives for a recurrence with what needs single steps of it in its loop over steps, where no near cache holds all steps
-    and a few then do; tell whether it runs so."""
+    and a few then do, or where a step of which few are kept changes what data name and no more; tell whether it runs so."""
     first, before = plan.placed.nests[statements_of(plan, group[0])[0]].loops[0], d.schedule
     owner, time = owned(first, tensor_table(d.program))
     if any(time not in x.axes for x in group) or any(plan.placed.nests[s].loops[0] != first for x in group for s in statements_of(plan, x)):
@@ -119,12 +119,12 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> boo
     own = {t.name: x.axes.index(time) for x in group for t in x.tensors}
     if all(r.index[own[r.tensor]] == AffineName(time) for x in group for p in x.pieces for r in reads(p.value) if r.tensor in own):
         return False
-    large = [x for x in group if is_local(d, x) and bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes]
-    found = followers(d.program, group, own) if large else ()
+    shrunk = [x for x in group if is_local(d, x) and (updated(x) or bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes)]
+    found = followers(d.program, group, own) if shrunk else ()
     found = found[: len(_own(d, group, [x.definition for x in found]))]
     found = tuple(takewhile(lambda x: not _is_turned(group[0], time, x.definition, AffineName(x.step)), found))
     read = {r for x in found for r in definition_reads(x.definition)}
-    if not any(x.tensors[0].name in read for x in large):
+    if not any(x.tensors[0].name in read for x in shrunk):
         return False
     backwards = any(x.name == "reverse" and syntax.Id(first) in x.operands for x in d.since.directives)
     if backwards and any(x.offset for x in found):
@@ -147,7 +147,7 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> boo
     start = len(d.schedule.directives)
     add_storage(d, [(member, None) for member in members if is_local(d, member)])
     kept = {x.operands[0].name for x in d.schedule.directives[start:] if x.name == "fold" and isinstance(x.operands[0], syntax.Id)}
-    if not any(x.tensors[0].name in kept for x in large):
+    if not any(x.tensors[0].name in kept for x in shrunk):
         d.schedule = before
         return False
     return True

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from codegen.dtypes import DType, bf16, f32, i8, i16, i32, u8, u32
 from codegen.intrinsics import Intrinsic
@@ -23,7 +24,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.intrinsics import operand_type, signature
 from codegen.llvm.state import splat
 from codegen.llvm.tile_forms import form as tile_form
-from codegen.llvm.values import Value, of_lanes
+from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.dots import BITS, group
 from codegen.loops.tiles import SIDE
 
@@ -69,12 +70,14 @@ _BYTES = frozenset({(u8, i8), (i8, u8), (i8, i8), (u8, u8)})
 """Whoever has an instruction for one of these makes the others of it."""
 
 
+@cache
 def form(features: str, a: DType, b: DType, lanes: int) -> Form | None:
     """Return the instruction for `lanes` dot products of `a` with `b` on a processor with `features` (`+avx2,+fma`), if there is one."""
     has = {f[1:] for f in features.split(",") if f.startswith("+")}
     return next((f for f in FORMS if (f.a, f.b, f.lanes) == (a, b, lanes) and has.issuperset(f.needs)), None)
 
 
+@cache
 def pairs(features: str, lanes: int) -> frozenset[tuple[DType, DType]]:
     """Return the types of which a processor with `features` adds up products faster than those of wide elements, at `lanes` a register."""
     found = {(f.a, f.b) for f in FORMS if form(features, f.a, f.b, lanes) is not None}
@@ -107,6 +110,9 @@ def dot(b: Builder, x: Group, y: Group, c: Value) -> Value:
     if given is not None:
         x, y = (x, y) if (given.a, given.b) == (x.dtype, y.dtype) else (y, x)
         return _call_given(b, given, x.bits, y.bits, c)
+    if (room := _room(b.target.features, x.dtype, y.dtype, lanes)) > lanes:
+        first, second, total = (_widened(b, splat(b, v, lanes), room) for v in (x.bits, y.bits, c))
+        return _first(b, dot(b, Group(x.dtype, first), Group(y.dtype, second), total), lanes)
     if (x.dtype, y.dtype) == (i8, u8):
         x, y = y, x
     found = form(b.target.features, x.dtype, y.dtype, lanes)
@@ -127,6 +133,28 @@ def dot(b: Builder, x: Group, y: Group, c: Value) -> Value:
         ones = _call(b, signed, Value(u32, _splat(lanes, 0x01010101), lanes), y.bits, Value(i32, "zeroinitializer", lanes))
         return arithmetic.binary(b, "+", lowered, _shift(b, "shl", ones, 7))
     return _two_halves(b, x, y, c) if x.dtype == bf16 else _extended(b, x, y, c)
+
+
+def _room(features: str, x: DType, y: DType, lanes: int) -> int:
+    """Return on how many lanes the narrowest instruction works that has as many as `lanes`, or `lanes` where there is none."""
+    return next((n for n in sorted({f.lanes for f in FORMS}) if n >= lanes and (x, y) in pairs(features, n)), lanes)
+
+
+def _widened(b: Builder, v: Value, lanes: int) -> Value:
+    """Return a vector that begins with the lanes of `v`; nobody reads the others."""
+    if v.lanes == 0:
+        kind = of_lanes(scalar_type(v.dtype), lanes)
+        return Value(v.dtype, b.pure(f"insertelement {kind} poison, {v.typed}, i64 0"), lanes)
+    order = ", ".join(f"i32 {k if k < v.lanes else 'poison'}" for k in range(lanes))
+    return Value(v.dtype, b.pure(f"shufflevector {v.typed}, {v.type} poison, <{lanes} x i32> <{order}>"), lanes)
+
+
+def _first(b: Builder, v: Value, lanes: int) -> Value:
+    """Return the first lanes of a vector, or the element of the first one where `lanes` is 0."""
+    if lanes == 0:
+        return Value(v.dtype, b.pure(f"extractelement {v.typed}, i64 0"))
+    order = ", ".join(f"i32 {k}" for k in range(lanes))
+    return Value(v.dtype, b.pure(f"shufflevector {v.typed}, {v.type} poison, <{lanes} x i32> <{order}>"), lanes)
 
 
 def multiply_add(b: Builder, x: Value, y: Value, c: Value) -> Value:

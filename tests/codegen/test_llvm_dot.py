@@ -32,7 +32,7 @@ func product(M, N, K)(a: {a}[M, {r}*K], b: {b}[K, N, {r}], out c: {total}[M, N])
 }}"""
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_every_processor_computes_the_same_dot_products(pair: tuple[str, str], lanes: int) -> None:
     m, n, k = 3, 21, 5
@@ -78,10 +78,11 @@ def test_infinities_and_nan_come_through() -> None:
         (("i16", "i16"), "+avx512f,+avx512bw,+avx512vl,+avx512vnni", "vpdpwssd"),
     ],
 )
-def test_a_processor_with_the_instruction_uses_it(pair: tuple[str, str], features: str, wanted: str) -> None:
+def test_a_processor_with_the_instruction_uses_it_for_any_number_of_lanes(pair: tuple[str, str], features: str, wanted: str) -> None:
     target = Target("wide", named("x86-64-v4").triple, "x86-64-v4", f"{named('x86-64-v4').features},{features}", 512, 32, True, True)
-    text = assembly(emit(parse(product(*pair, 16)), target), target)
-    assert wanted in text
+    for lanes in (1, 2, 16):
+        text = assembly(emit(parse(product(*pair, lanes)), target), target)
+        assert wanted in text and "mull" not in text
     assert wanted not in assembly(emit(parse(product(*pair, 16)), named("x86-64-v4")), named("x86-64-v4"))
 
 

@@ -364,7 +364,14 @@ def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the
     text = "op f(ids: i64[30, 130] in 0..20, u: f32[30, 130]) -> (y: f32[20, 130]) { y[n, b] = sum(m, ids[m, b] == n) u[m, b] }"
     program = declared(load_module(parse(Source("f.tl", text))), "f")
     schedule = derive(program, Machine(target="cpu"))
-    assert [show(d) for d in schedule.directives] == ["split y.b by 64 -> b_o, b_i", "order y.b_o, y.m, y.b_i, y.n"]
+    assert [show(d) for d in schedule.directives] == [
+        "split y.b by 64 -> b_o, b_i",
+        "order y.b_o, y.n, y.b_i",
+        "distribute y.acc at y.b_i, y.n -> b_i_t, n_t",
+        "order y.m, y.b_i_t, y.n_t",
+        "split y.b_i by 16 -> b_i_o, b_i_v",
+        "vectorize y.b_i_v",
+    ]
     assert_same(program, proven(program, schedule), {})
 
 

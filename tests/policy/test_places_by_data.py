@@ -99,6 +99,13 @@ def test_rows_that_data_name_elements_of_are_gone_through_one_by_one() -> None:
     assert_same(program, proven(program, derive(program, MACHINE)), {})
 
 
+@pytest.mark.parametrize("value", ["max(m, at[m, b] == n, from x[n, b]) u[m, b]", "abs(sum(m, at[m, b] == n) u[m, b]) + x[n, b]"])
+def test_elements_that_terms_go_to_begin_and_end_in_rows_where_each_column_has_terms_of_its_own(value: str) -> None:
+    program = operator("x: f32[8, 40], at: i32[3, 40] in 0..8, u: f32[3, 40]) -> (y: f32[8, 40])", f"y[n, b] = {value}")
+    assert {"distribute y.acc at y.b_i, y.n -> b_i_t, n_t", "vectorize y.b_i_v"} <= {*directives(program)}
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_elements_that_data_place_are_loaded_one_by_one_where_lanes_only_add_them() -> None:
     program = operator("x: f32[8, 256], at: u8[500, 8]) -> (y: f32[500])", "y[n] = sum(m) x[m, at[n, m]]")
     assert not any(d.startswith("vectorize y") for d in directives(program))

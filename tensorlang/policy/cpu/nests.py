@@ -129,7 +129,7 @@ def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], na
 
     along = [a for a in definition.axes if a in names or is_outside(a)]
     rest = [a for a in definition.axes if a not in along and a not in named]
-    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    lanes = row_lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     outer, inner, between = list(along), list(rest), list[str]()
     neighbours = _neighbours(definition, along)
     if neighbours is not None:
@@ -152,11 +152,28 @@ def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], na
         d.add(d.schedule.split(full(name, last), TERMS, (f"{last}_o", f"{last}_i")))
         d.add(d.schedule.unroll(full(name, f"{last}_i")))
         binders = [*binders[:-1], f"{last}_o", f"{last}_i"]
-    d.add(in_order(d.schedule, name, [*outer, *binders, *between, *named, *inner]))
+    in_rows = name not in d.layouts and not rest and neighbours == definition.axes[-1]
+    if in_rows and len([r for p in definition.pieces for r in reduces(p.value)]) == 1:
+        d.add(in_order(d.schedule, name, [*outer, *named, *between]))
+        inner = _with_terms_apart(d, name, binders, [*between, *named], lanes_of_row(together, row_lanes))
+    else:
+        d.add(in_order(d.schedule, name, [*outer, *binders, *between, *named, *inner]))
     if inner and inner[-1].endswith("_v"):
         d.add(d.schedule.vectorize(full(name, inner[-1])))
     if outer and is_threading_profitable(d, (definition,)):
         d.add(d.schedule.parallel(full(name, outer[0])))
+
+
+def _with_terms_apart(d: Deriver, name: str, binders: Sequence[str], loops: Sequence[str], lanes: int) -> list[str]:
+    """Give the terms of a sum `loops` of their own, of which data name the inner ones: what elements begin with and end as is computed along
+    the first of `loops`, as they lie in memory. Return its loops."""
+    row, own = loops[0], [f"{loop}_t" for loop in loops]
+    d.add(d.schedule.distribute(full(name, "acc"), at=[full(name, loop) for loop in loops], into=own))
+    d.add(in_order(d.schedule, name, [*binders, *own]))
+    if lanes == 1:
+        return [row]
+    d.add(d.schedule.split(full(name, row), lanes, (f"{row}_o", f"{row}_v")))
+    return [f"{row}_o", f"{row}_v"]
 
 
 def lanes_of_row(extent: int | None, lanes: int) -> int:

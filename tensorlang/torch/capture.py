@@ -306,7 +306,7 @@ def _enter_input(node: Any, inputs: list[Input], sizes: dict[str, str | int]) ->
         sizes[node.name] = known if isinstance(known := _dim(value), int) else str(value.node.expr)
     elif isinstance(value, torch.Tensor):
         inputs.append(Input(node.name, dtype_of(value.dtype, f"`{node.name}`"), tuple(map(_dim, value.shape))))
-    elif value is not None:
+    elif value is not None and node.users:  # a number that an exported program is for is an input that nothing reads
         raise error("O010", f"the graph takes `{node.name}`, a `{type(value).__name__}`", help="pass it as a tensor")
 
 

@@ -128,7 +128,7 @@ class _Rewriting:
         match node.op:
             case "placeholder" if has_complex:
                 given = self.graph.placeholder(node.target)
-                given.meta = {**node.meta, "val": self._computed(torch.view_as_real, node.meta["val"])}
+                given.meta = {**node.meta, "val": self._computed(parts_of, node.meta["val"])}
                 return self._pair_of(given)
             case "get_attr" if has_complex:
                 held = _held(self.module, node.target)

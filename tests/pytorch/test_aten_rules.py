@@ -485,8 +485,9 @@ def test_types_are_promoted_as_torch_does(a: str) -> None:
         (lambda a: torch.special.airy_ai(a), (Y,), "operator special_airy_ai.default of ATen"),
         (lambda a: a[a > 0], (Y,), "mask as index"),
         (lambda a: torch.multinomial(a.exp(), 2), (Y,), "classes that are drawn once"),
+        (lambda a: F.interpolate(a, (3, 3), mode="bilinear", align_corners=True, antialias=True), (IMAGE,), "corners that are aligned"),
     ],
-    ids=["no rule", "a mask", "classes"],
+    ids=["no rule", "a mask", "classes", "corners"],
 )
 def test_what_nothing_is_there_for_is_named(function: Any, args: tuple[Tensor, ...], what: str) -> None:
     graph = make_fx(function, decomposition_table=TABLE, tracing_mode="symbolic")(*args)

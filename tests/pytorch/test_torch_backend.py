@@ -115,6 +115,16 @@ def test_an_exported_program_is_a_model() -> None:
         np.testing.assert_allclose(net(*(t.numpy() for t in inputs)), model(*inputs).numpy(), rtol=1e-4, atol=1e-4)
 
 
+def test_numbers_that_an_exported_program_is_for_are_no_inputs() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor, by: float, how: str) -> Tensor:
+            return x * by if how == "times" else x
+
+    graph = Importer().load(torch.export.export(Scaled(), (torch.ones(2), 3.0, "times")))
+    assert list(graph.inputs) == ["x"]
+    np.testing.assert_array_equal(evaluate(graph, {"x": np.ones(2, np.float32)})[0], [3, 3])
+
+
 def test_a_cache_grows_without_another_compilation(caplog: pytest.LogCaptureFixture) -> None:
     model, (ids, *past) = network("gpt", small=True)
     fast = compiled(model, dynamic=True)

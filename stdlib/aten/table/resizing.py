@@ -23,6 +23,8 @@ def smooth(mode: str, antialias: bool = False) -> Rule:
     """With `antialias`, windows are as wide as the steps between them where an image becomes smaller."""
 
     def rule(n: Call, x: Value, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Value:
+        if align_corners and antialias:
+            raise n.unsupported("corners that are aligned, where windows are as wide as steps")
         place = "align_corners" if align_corners else "half_pixel"
         options: dict[str, Any] = {"antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5} if antialias else {}
         return _resized(n, x, output_size, scales, mode=mode, place=place, **options)

@@ -199,6 +199,16 @@ class _Rewriting:
         sizes = x.meta["val"].shape
         return [n if isinstance(n, int) else self.call(aten.sym_size.int, x, k) for k, n in enumerate(sizes)]
 
+    def of_one_shape(self, *operands: Node) -> tuple[Node, ...]:
+        """Return operands, each repeated so that all have the shape that they broadcast to."""
+        if len({str(x.meta["val"].shape) for x in operands}) == 1:
+            return operands
+        shapes = [self.shape(x) for x in operands]
+        rank = max(map(len, shapes))
+        columns = zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True)
+        extents = [next((extent for extent in column if extent != 1), 1) for column in columns]
+        return tuple(self.call(aten.expand.default, x, extents) for x in operands)
+
     # ------------------------------------------------------------ arithmetic
 
     def like(self, *operands: Any) -> Node:
@@ -658,7 +668,7 @@ _RULES: dict[str, Rule] = {
     "view_as_complex": lambda r, node, x: r._pair_of(x),
     "real": lambda r, node, z: z.re,
     "imag": lambda r, node, z: z.im,
-    "complex": lambda r, node, re, im: _Pair(re, im),
+    "complex": lambda r, node, re, im: _Pair(*r.of_one_shape(re, im)),
     "polar": lambda r, node, radius, angle: r.polar(radius, angle),
     **dict.fromkeys(("_to_copy", "convert_element_type", "to"), _to),
     "full": _filled(),

@@ -225,7 +225,9 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 
 def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """As `scatter_reduce`, by slices."""
-    shape = [1] * max(x.dim(), 1)
+    if not x.dim():
+        return index_reduce(x.view(1), 0, index.view(-1), source.view(-1), reduce, include_self=include_self).view(())
+    shape = [1] * x.dim()
     shape[dim] = -1
     reduce = {"amax": "amax", "amin": "amin", "mean": "mean", "prod": "prod"}[reduce]
     return x.scatter_reduce(dim, index.view(shape).expand(source.shape), source, reduce, include_self=include_self)
@@ -249,6 +251,30 @@ def histogram_between(x: Tensor, edges: Tensor, *, weight: Tensor | None = None,
 
 
 # ---------------------------------------------------------------- products, distances
+
+
+def product_of_bytes(a: Tensor, b: Tensor) -> Tensor:
+    return a.to(torch.int32) @ b.to(torch.int32)
+
+
+def product_of_scaled(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """A scale is of all of a matrix, or of each row of `a`, each column of `b`."""
+    y = (a.to(torch.float32) @ b.to(torch.float32)) * (scale_a * scale_b)
+    y = y if bias is None else y + bias
+    return (y if scale_result is None else y * scale_result).to(out_dtype or a.dtype)
+
+
+def product_with_weights_in_bytes(x: Tensor, weights: Tensor, scales: Tensor) -> Tensor:
+    return F.linear(x.to(torch.float32), weights.to(torch.float32)).mul(scales).to(x.dtype)
 
 
 def distances(a: Tensor, b: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
@@ -356,7 +382,16 @@ def rounded_by_channel(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, 
     """What is left of numbers that become integers, with a scale and a zero point of each channel, and which of them are in range."""
     shape = [1] * x.dim()
     shape[axis] = -1
-    scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+    return _rounded(x, scale.reshape(shape), zero_point.reshape(shape), least, most)
+
+
+def rounded_where_enabled(x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
+    y, fits = _rounded(x, scale, zero_point, least, most)
+    is_enabled = enabled.view(()) == 1
+    return torch.where(is_enabled, y, x), fits | ~is_enabled
+
+
+def _rounded(x: Tensor, scale: Tensor, zero_point: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
     whole = torch.round(x * (1 / scale)) + zero_point
     fits = (whole >= least) & (whole <= most)
     return ((whole.clamp(least, most) - zero_point) * scale).to(x.dtype), fits
@@ -392,6 +427,10 @@ _OURS: dict[Any, Decomposition] = {
     aten.frexp.Tensor: mantissa_and_exponent,
     aten.randperm.default: permutation,
     aten.fake_quantize_per_channel_affine_cachemask.default: rounded_by_channel,
+    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default: rounded_where_enabled,
+    aten._int_mm.default: product_of_bytes,
+    aten._scaled_mm.default: product_of_scaled,
+    aten._weight_int8pack_mm.default: product_with_weights_in_bytes,
     aten.rrelu_with_noise.default: randomised_leaky_relu,
     aten.rrelu_with_noise_functional.default: randomised_leaky_relu_and_noise,
 }

@@ -43,6 +43,7 @@ def whole(*shape: int, low: int = -4, high: int = 5) -> Tensor:
 
 X, Y, P, Z, N = made(2, 3, 4), made(3, 4), made(2, 3, low=0.1, high=3), whole(2, 3), whole(3, low=1, high=5)
 IMAGE, B = made(1, 4, 6, 6), Z > 0
+F8 = torch.float8_e4m3fn
 
 ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     **{name: (getattr(torch, name), (P,)) for name in (
@@ -185,6 +186,21 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "matmul broadcasts": (torch.matmul, (made(2, 1, 4, 5), made(3, 5, 2))),
     "vectors": (lambda a, b: (a @ b, b @ b), (Y, made(4))),
     "linear": (F.linear, (X, made(5, 4), made(5))),
+    "_int_mm": (torch._int_mm, (whole(17, 8).to(torch.int8), whole(8, 16).to(torch.int8))),
+    "_scaled_mm": (
+        lambda a, b: torch._scaled_mm(a.to(F8), b.to(F8).t(), torch.tensor(0.5), torch.tensor(3.0), out_dtype=torch.float32),
+        (made(16, 16), made(16, 16)),
+    ),
+    "weights in bytes": (
+        lambda x, w, s: torch.ops.aten._weight_int8pack_mm(x.to(torch.bfloat16), w, s.to(torch.bfloat16)).to(torch.float32),
+        (whole(4, 32), whole(32, 32).to(torch.int8), torch.ones(32)),
+    ),
+    "fake_quantize by tensors": (
+        lambda x, e: torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
+            x, torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), e, 0, 15
+        ),
+        (X, torch.ones(1, dtype=torch.int64)),
+    ),
     "addbmm": (lambda c, a, b: torch.addbmm(c, a, b, alpha=2), (made(3, 2), X, made(2, 4, 2))),
     "bilinear": (F.bilinear, (X, made(2, 3, 5), made(6, 4, 5), made(6))),
     "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), (made(2), Y, made(4, 2))),

@@ -29,6 +29,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "size, angle, direction": (lambda z: (z.abs(), z.angle(), torch.sgn(z * (z.real > 0)), z.conj() * z), (Z,)),
     "parts and what is made of them": (lambda z, x: torch.complex(z.imag, x) + torch.polar(x.abs(), z.real), (Z, X)),
     "products of matrices": (lambda z, w, x: torch.addmm(w @ w.mT, z, w.mT) + z @ x.mT.to(z.dtype), (Z, W, X)),
+    "parts of two shapes": (lambda z, w: torch.complex(z.real, w.imag[0, :1]) * w, (Z, W)),
     "einsum": (lambda z, w: torch.einsum("bx,cx->cb", z, w.conj()), (Z, W)),
     "what moves elements": (lambda z, w: torch.cat([z, w]).unflatten(0, (2, 3)).flip(0)[:, ::2].permute(2, 0, 1).roll(1, 0), (Z, W)),
     "elements by index": (lambda z: z[:, torch.tensor([2, 0])].gather(1, torch.tensor([[1], [0], [1]])), (Z,)),

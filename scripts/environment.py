@@ -23,13 +23,17 @@ PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile", "--no-loadscope-re
 """How the tests run: a process runs all tests of a file, so that what they share is made once, and long files come first, as
 `tests/conftest.py` orders them, so that no process waits for another's at the end. A process that dies ends the run: begun again, it would
 leave the scheduler of files waiting without end."""
+_APART = {
+    "tests of the standard library": ("tests/stdlib",),
+    "tests of PyTorch": ("tests/pytorch", "tests/benchmarks", "tests/cli/test_peers.py"),
+}
 WHOLE = {
-    "tests": (*PYTEST, "--ignore=tests/pytorch", "--ignore=tests/stdlib"),
-    "tests of the standard library": (*PYTEST, "tests/stdlib"),
-    "tests of PyTorch": (*PYTEST, "tests/pytorch"),
+    "tests": (*PYTEST, *(f"--ignore={path}" for paths in _APART.values() for path in paths)),
+    **{name: (*PYTEST, *paths) for name, paths in _APART.items()},
 }
 """All tests. Loaded kernels, of which those of the standard library are thousands, and PyTorch's libraries and threads stay in a process
-that has loaded them, so these have processes of their own."""
+that has loaded them, so these have processes of their own. Each process imports all test modules of its run: those that import PyTorch
+are in the one run."""
 HOME = ROOT / ".venv"
 
 

@@ -10,7 +10,7 @@ what needs single steps       u[t + 1, i] = f(u[t, i - 1], u[t, i + 1])
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyhedral import affine
 from polyhedral.expr import Expr, Name
@@ -46,16 +46,28 @@ class Follower:
 
 def followers(program: Program, group: Sequence[Definition], steps: Mapping[str, int]) -> tuple[Follower, ...]:
     """Return what can run in the loop over steps of a recurrence, in the order in which it is computed: what needs nothing of it that is
-    made of all steps, recurrences that go the same way among it. `steps`: the position of the axis of steps, by the tensors of `group`."""
+    made of all steps, recurrences that go the same way among it, and later ones of as many steps that these need beside it. `steps`: the
+    position of the axis of steps, by the tensors of `group`."""
     own = {t.name for d in group for t in d.tensors}
     known, found, made = dict(steps), list[Follower](), _made_of(program, own)
-    for x in (x for part in components(program) for x in part if not any(x is m for m in group)):
+    beside = list[Definition]()
+    every = components(program)
+    start = next(k for k, part in enumerate(every) if any(x is group[0] for x in part))
+    for k, x in ((k, x) for k, part in enumerate(every) for x in part if not any(x is m for m in group)):
         if not made & definition_reads(x):
+            beside += [x] if k > start and len(every[k]) == len(x.tensors) == 1 and is_recurrence([x]) else []
             continue
         read = made & definition_reads(x) - {t.name for t in x.tensors}
         follower = _follower(program, x, known) if read and read <= known.keys() else None
         if follower is None or not _goes_along(follower, group, steps):
             continue
+        for other in (b for b in beside if b.tensors[0].name in definition_reads(x) and b.tensors[0].name not in known):
+            if (needed := _beside(other, follower, group, steps)) is not None:
+                axis, offset = needed
+                found.append(Follower(other, axis, 0))
+                known[other.tensors[0].name] = other.axes.index(axis)
+                made |= _made_of(program, {other.tensors[0].name})
+                follower = replace(follower, offset=max(follower.offset, offset))
         found.append(follower)
         if follower.step in x.axes and not follower.offset:
             known |= {t.name: x.axes.index(follower.step) for t in x.tensors}
@@ -91,6 +103,19 @@ def _follower(program: Program, definition: Definition, known: Mapping[str, int]
         return follower if len(definition.axes) == 1 or definition.axes[-1] != step else None
     summed = len(sums) == 1 and len(definition.pieces) == 1 and not in_order(sums[0].reducer, program.mode)
     return follower if summed and step in {b.name for b in sums[0].binders} else None
+
+
+def _beside(other: Definition, follower: Follower, group: Sequence[Definition], steps: Mapping[str, int]) -> tuple[str, int] | None:
+    """Return the axis of steps of a recurrence that needs nothing of `group`, has as many of them and goes the same way, and how many steps
+    after its own a follower reads of it at most; None where it has no such axis, or more than single steps are read."""
+    read = [r for p in follower.definition.pieces for r in reads(p.value) if r.tensor == other.tensors[0].name]
+    first = group[0].tensors[0]
+    for k, (axis, extent) in enumerate(zip(other.axes, other.tensors[0].shape, strict=True)):
+        offsets = [place[1] for r in read if (place := _place(r.index[k])) is not None and place[0] == follower.step]
+        alike = affine.same(extent, first.shape[steps[first.name]]) and _goes_along(Follower(other, axis, 0), group, steps)
+        if len(offsets) == len(read) and alike:
+            return axis, max(offsets)
+    return None
 
 
 def _goes_along(follower: Follower, group: Sequence[Definition], steps: Mapping[str, int]) -> bool:

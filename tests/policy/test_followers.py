@@ -45,6 +45,10 @@ CASES = {
         "c[0, i] = a[i]\n c[t + 1, i] = c[t, i - 1 | 0] + u[t + 1, i] for t in 0..T, i in 0..N\n"
         " y[t] = sum(i) c[t + 1, i] * u[t, i] for t in 0..T",
     ),
+    "a sum of each step and of that of another recurrence": (
+        "y: i32[T]",
+        "c[0, i] = g[0]\n c[t + 1, i] = c[t, i - 1 | 0] - a[i] for t in 0..T, i in 0..N\n y[t] = sum(i) u[t, i] * c[t + 1, i] for t in 0..T",
+    ),
     "and the last step": ("z: i32[N], y: i32[T]", "z[i] = u[T, i]\n y[t] = sum(i) u[t, i] for t in 0..T"),
 }
 
@@ -98,6 +102,29 @@ def test_several_sums_along_the_rows_of_a_recurrence_run_in_its_loops() -> None:
     program = operator("y: i32[N], z: i32[N]", body)
     found = directives(program)
     assert {"together f, y -> i, t", "together f, z -> i, t"} <= {*found}
+    assert_same(program, proven(program, derive(program, SMALL)), SIZES)
+
+
+ANOTHER = """
+    c[0, i]     = g[0]
+    c[t + 1, i] = c[t, i - 1 | 0] - a[i]   for t in 0..T, i in 0..N"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "read", "beside"),
+    [
+        (ANOTHER, "(c[t + 1, 3] - c[t, i])", True),
+        (ANOTHER.replace("c[0,", "c[T,").replace("c[t + 1,", "c[t,").replace("c[t, i - 1", "c[t + 1, i - 1"), "c[t, i]", False),
+        (ANOTHER, "c[T - t, i]", False),
+        (ANOTHER, "c[t, i] * c[5, i]", False),
+    ],
+    ids=["steps", "the other way", "back", "and a certain one"],
+)
+def test_another_recurrence_of_which_single_steps_are_needed_too_runs_beside(steps: str, read: str, beside: bool) -> None:
+    program = operator("y: i32[T]", f"{WAVES}\n{steps}\n y[t] = sum(i) u[t, i] * {read} for t in 0..T")
+    found = directives(program)
+    assert any("u, c, y" in d or "c, u, y" in d for d in found if d.startswith("together")) == beside
+    assert any(d.startswith("fold c at t") for d in found) == beside
     assert_same(program, proven(program, derive(program, SMALL)), SIZES)
 
 

@@ -47,7 +47,8 @@ CASES = {
     ),
     "a sum of each step and of that of another recurrence": (
         "y: i32[T]",
-        "c[0, i] = g[0]\n c[t + 1, i] = c[t, i - 1 | 0] - a[i] for t in 0..T, i in 0..N\n y[t] = sum(i) u[t, i] * c[t + 1, i] for t in 0..T",
+        "c[0, i] = g[0]\n c[t + 1, i] = c[t, i - 1 | 0] - a[i] for t in 0..T, i in 0..N\n"
+        " y[t] = sum(i) u[t, i] * c[t + 1, i] for t in 0..T",
     ),
     "and the last step": ("z: i32[N], y: i32[T]", "z[i] = u[T, i]\n y[t] = sum(i) u[t, i] for t in 0..T"),
 }

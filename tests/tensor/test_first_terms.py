@@ -31,9 +31,9 @@ def starts_with_a_term(program: Program) -> bool:
     return all(r.reducer.identity is None for d in lift(program).definitions for p in d.pieces for r in reduces(p.value))
 
 
-@pytest.mark.parametrize("name", ["first_min", "first_max"])
-def test_the_first_of_terms_that_are_there_needs_no_identity(name: str) -> None:
-    program = operator(SIGNATURE, f"m[i], k[i] = {name}(q in 0..5) (x[i, q], q)")
+@pytest.mark.parametrize(("name", "left"), [("first_min", ""), ("first_max", ""), ("first_min", ", q != 0"), ("first_max", ", q % 3 == 1")])
+def test_the_first_of_terms_that_are_there_needs_no_identity(name: str, left: str) -> None:
+    program = operator(SIGNATURE, f"m[i], k[i] = {name}(q in 0..5{left}) (x[i, q], q)")
     assert starts_with_a_term(program)
     x = np.random.default_rng(1).choice(VALUES, (40, 5)).astype(np.float32)
     x[:6] = np.array(VALUES, np.float32)[:, None]
@@ -47,6 +47,7 @@ def test_the_first_of_terms_that_are_there_needs_no_identity(name: str) -> None:
     [
         pytest.param("m[i], k[i] = first_min(q in 0..5, x[i, q] > 0) (x[i, q], q)", id="data leave terms out"),
         pytest.param("m[i], k[i] = first_min(q in 0..5, q < i) (x[i, q], q)", id="a condition leaves terms out"),
+        pytest.param("m[i], k[i] = first_min(q in 0..5, q > 4) (x[i, q], q)", id="a condition leaves none"),
         pytest.param("m[i], k[i] = first_min(q in 0..5, from (0, 7)) (x[i, q], q)", id="it starts from a value"),
         pytest.param("m[i], k[i] = first_min(q in 0..N) (x[q, 0], q)", id="there may be none"),
         pytest.param("m[i], k[i] = first_min(q in 0..5) (x[i, q], i64(x[i, q]))", id="no place is kept"),

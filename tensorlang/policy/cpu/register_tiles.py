@@ -12,7 +12,7 @@ from polyhedral import affine
 from polyhedral.expr import Floor
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import covered_cycles
-from tensorlang.policy.deriver import ITERATIONS_PER_THREAD, Deriver, is_threading_profitable
+from tensorlang.policy.deriver import ITERATIONS_PER_THREAD, Deriver, bytes_of, is_threading_profitable
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
@@ -269,3 +269,11 @@ def is_prefetch_profitable(d: Deriver, c: Contraction, definition: Definition, r
     columns = prod(sizes[name] or 0 for name in c.columns)
     panel = prod(sizes[name] or 0 for name in c.inner) * width * tensor_table(d.program)[c.w].dtype.size_bytes
     return prod(sizes[name] or 0 for name in rows) >= 2 * height and columns > width and 0 < 2 * panel <= d.machine.l2_bytes
+
+
+def is_row_order_profitable(d: Deriver, c: Contraction, result: str, samples: int) -> bool:
+    """Tell whether tiles go along rows of the result first, of so many `samples`. Rows that the second-level cache does not hold until the
+    next block of columns are fetched again for it: the lines at its edges, and each line without those before it. That costs more than
+    reading w anew for every tile, where the cache holds w."""
+    w, y = (bytes_of(d, (name,)) // samples for name in (c.w, result))
+    return 0 < 2 * w <= d.machine.l2_bytes < 2 * y

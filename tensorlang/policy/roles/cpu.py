@@ -29,12 +29,13 @@ contiguous along j), `b.pack` (whether to copy it first into the order of the ti
 computes it along j and for y alone, and may store it in that order at once, else 0), `b.apart` (1 where each block of its columns is read
 by one thread alone, which may then copy it when it comes to that block, else 0), `b.stored` (whether the caller stores it as it is
 read), `b.across` (whether sums along k in vectors take a copy of b), `b.ahead` (1 where it is worth asking for the next columns while
-tiles go through these, else 0), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one
-instruction, or 1, where it multiplies whole tiles `a.rows` (rows of one, else 0), `a.depth` (groups along c) and `b.vectors` (tiles of
-columns side by side), and `a.tiles` and `b.tiles`: where rows of a, or columns of b, are computed row by row from products of the same
-operator, how many register tiles of them to compute at a time, else 0. `p.block` of rows: how many rows of the products p to compute
-before they are finished, 0 where there are none. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to
-take at once, else it is 0, and `i.block` and `j.block` are the sides of the register tile.
+tiles go through these, else 0), `y.along` (1 where a register tile goes along its rows of y before the next rows, else 0), `a.padded`,
+`a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one instruction, or 1, where it multiplies whole
+tiles `a.rows` (rows of one, else 0), `a.depth` (groups along c) and `b.vectors` (tiles of columns side by side), and `a.tiles` and
+`b.tiles`: where rows of a, or columns of b, are computed row by row from products of the same operator, how many register tiles of them
+to compute at a time, else 0. `p.block` of rows: how many rows of the products p to compute before they are finished, 0 where there are
+none. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0, and `i.block` and
+`j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
 transformed at once, `f.block` how many channels of y a thread computes from it; `i.block`, `j.block` and `m.vectors` are the sides of
 the register tile. `p.padded`: whether there are any p; `y.gathered`: whether what a vector is computed from lies where data say.
@@ -56,6 +57,7 @@ from tensorlang.policy.cpu.register_tiles import (
     is_packing_profitable,
     is_prefetch_profitable,
     is_read_apart,
+    is_row_order_profitable,
     row_counts,
     tile_sizes,
     tiled,
@@ -120,15 +122,18 @@ def _contraction(d: Deriver, group: FusionGroup) -> Shape | None:
     copied = is_packing_profitable(d, c, reuse, unit)
     again = c.x == c.w and not unit_stride(c.x_read.index, None, None, inner[-1] if inner else "")  # both reads are worth a copy
     around = prod(sizes[n] or OPEN_EXTENT for n in (*batch, *columns[:-1]))
-    apart = copied and c.w not in d.layouts and not outside and not again
+    samples = prod(sizes[n] or OPEN_EXTENT for n in batch)
+    along = columns == (axis,) and block_of(d.layouts.get(own), axis) is None and is_row_order_profitable(d, c, own, samples)
+    apart = copied and c.w not in d.layouts and not outside and not again and not along
     apart = apart and is_read_apart(d, definition, around, sizes[axis] or OPEN_EXTENT, width * lanes)
     made = unit and _is_arrangeable(d, c.w) and readers(d.program)[c.w] == [own]
-    ahead = not (apart and not made) and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))
+    ahead = not (apart and not made) and not along and is_prefetch_profitable(d, c, definition, rows[outside:], (height, width * lanes))
     is_whole = len(group.head.pieces) == 1 and c.x != c.w  # else what comes next is not the same for all tiles
     by_columns = row_chain(d, groups, definition, c, columns=True)
     if by_columns is not None and sums is not None and is_near(d, by_columns, sizes[axis] or OPEN_EXTENT):
         by_columns = None  # sums read rows as they lie, and find all of them near
     facts: dict[str, Facts] = {
+        "y": {"along": int(along)},
         "a": {
             "padded": c.padded,
             "block": channel[1] if channel else 1,

@@ -136,7 +136,7 @@ def _loops_of(group: FusionGroup) -> _Loops:
 def guard_facts(role: sx.Role) -> dict[str, Fact]:
     """Return what guards of a role's schedule may ask for, with no values."""
     whether = ("unit", "pack", "stored", "padded", "gathered", "ahead", "across")
-    counts = ("bytes", "reuse", "made", "apart", "block", "group", "rows", "depth", "vectors", "tiles")
+    counts = ("bytes", "reuse", "made", "apart", "along", "block", "group", "rows", "depth", "vectors", "tiles")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in (*whether, *counts)]
     of_loops = [
         f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block", "warps", "lanes", "times", "each")

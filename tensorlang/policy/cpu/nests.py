@@ -165,8 +165,8 @@ def _derive_scatter(d: Deriver, definition: Definition, named: Sequence[str], na
 
 
 def _with_terms_apart(d: Deriver, name: str, binders: Sequence[str], loops: Sequence[str], lanes: int) -> list[str]:
-    """Give the terms of a sum `loops` of their own, of which data name the inner ones: what elements begin with and end as is computed along
-    the first of `loops`, as they lie in memory. Return its loops."""
+    """Give the terms of a sum `loops` of their own, of which data name the inner ones: what elements begin with and end as is computed
+    along the first of `loops`, as they lie in memory. Return its loops."""
     row, own = loops[0], [f"{loop}_t" for loop in loops]
     d.add(d.schedule.distribute(full(name, "acc"), at=[full(name, loop) for loop in loops], into=own))
     d.add(in_order(d.schedule, name, [*binders, *own]))

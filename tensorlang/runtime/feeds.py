@@ -55,7 +55,7 @@ def as_array(value: object, name: str) -> Array:
         return _by_dlpack(value, name)
     try:
         array = np.asarray(value)
-    except ValueError as problem:
+    except (TypeError, ValueError) as problem:
         title, help = f"`{name}` cannot be read as an array", "give rows of one length, or pad them"
         raise exception(Diagnostic("R0305", title, notes=(str(problem),), help=help)) from None
     if from_numpy(array.dtype) is None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .dlpack import OWN_CODES, imported
 from .errors import SavedError
 from .package import Manifest, Rows, Tensor, check_file, identity_of, read_manifest
 
@@ -252,16 +253,33 @@ class Saved:
         if isinstance(value, (list, tuple, int, float, bool)):
             value = self._numbers(tensor, value)
         if not isinstance(value, np.ndarray):
-            try:
-                value = np.from_dlpack(value)  # type: ignore[arg-type]
-            except (AttributeError, TypeError, RuntimeError, BufferError) as problem:
-                raise SavedError("R0305", f"`{tensor.name}` is no array: {problem}") from None
+            value = self._read(tensor, value)
         if value.dtype != expected:
             title = f"`{tensor.name}` has elements of type {value.dtype}, and {expected} is expected"
             raise SavedError("R0303", title, f"`{tensor.name}.astype('{expected}')` converts it")
         if len(value.shape) != len(tensor.shape):
             raise self._wrong_shape(tensor, value)
         return np.require(value, requirements=["C", "A"]).view(np.ndarray)
+
+    def _read(self, tensor: Tensor, value: Any) -> Array:
+        """Return an array of another library, or what NumPy makes one of. Raises SavedError R0305 for what is none."""
+        negates = getattr(value, "is_neg", None)  # which PyTorch does not say where it hands memory over
+        if callable(negates) and negates() is True:
+            title = f"`{tensor.name}` is a view whose elements are those in memory with the other sign"
+            raise SavedError("R0305", title, "pass `tensor.resolve_neg()`")
+        try:
+            if not hasattr(value, "__dlpack__"):
+                found = np.asarray(value)
+            elif (code := OWN_CODES.get(tensor.dtype)) is not None:
+                expected = self._types[tensor.name]
+                found = imported(value, {(code, 8 * expected.itemsize): expected})
+            else:
+                found = np.from_dlpack(value)
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as problem:
+            raise SavedError("R0305", f"`{tensor.name}` is no array: {problem}") from None
+        if found.dtype.kind not in "biufV":
+            raise SavedError("R0305", f"`{tensor.name}` is no array of numbers but a {type(value).__name__}")
+        return found
 
     def _numbers(self, tensor: Tensor, value: object) -> Array:
         """Return numbers, or nested lists of them, as an array. Raises SavedError R0305 for what is none, R0303 for one that the type of

@@ -184,7 +184,8 @@ def test_elements_may_be_of_any_type_of_the_language(tmp_path: Path, operators: 
 
     x = X.astype(dtype)
     operators.scaled.save(tmp_path / "scaled", {"x": x, "by": 0.5})
-    np.testing.assert_array_equal(tl.load_model(tmp_path / "scaled")(x), operators.scaled(x, by=0.5))
+    for given in (x, tl.dlpack(x)):
+        np.testing.assert_array_equal(tl.load_model(tmp_path / "scaled")(given), operators.scaled(x, by=0.5))
 
 
 def test_threads_of_a_context_share_the_work(folder: Path) -> None:
@@ -385,6 +386,25 @@ def test_of_two_levels_of_as_many_instructions_the_one_of_longer_vectors_is_trie
 )
 def test_arguments_that_do_not_fit_are_refused(folder: Path, code: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
     refusal(code, tl.load_model(folder / "first"), *args, **named)
+
+
+class Negated:
+    """A view of a tensor with the other sign, as PyTorch hands it over: neither says so but `is_neg`."""
+
+    def is_neg(self) -> bool:
+        return True
+
+    def __dlpack__(self, **options: Any) -> object:
+        return X.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return X.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_are_read_by_what_they_offer(folder: Path) -> None:
+    first = tl.load_model(folder / "first")
+    np.testing.assert_array_equal(first(memoryview(X), k=2), first(X, k=2))
+    assert "with the other sign" in refusal("R0305", first, Negated(), k=1)
 
 
 def test_an_index_in_the_data_that_is_out_of_range_is_refused(folder: Path) -> None:

@@ -64,6 +64,13 @@ def test_the_example_in_cpp_runs(blur: Path, tmp_path: Path) -> None:
     assert ran(tmp_path / "main").splitlines() == ["475398", "960498", "1445598", "1930698", "the size `H` is not between 0 and 4096"]
 
 
+@pytest.mark.parametrize("compiler", ["gcc -std=c89", "g++ -std=c++98 -Wzero-as-null-pointer-constant", "g++ -std=c++20"])
+def test_headers_are_of_every_standard(folder: Path, tmp_path: Path, compiler: str) -> None:
+    (tmp_path / "all.c").write_text("".join(f'#include "{folder / place / name}.h"\n' for place, name in LIBRARIES.items()))
+    language = "c++" if compiler.startswith("g++") else "c"
+    built(*compiler.split(), *STRICT, "-Wconversion", "-Wundef", "-fsyntax-only", "-x", language, tmp_path / "all.c")
+
+
 def test_names_that_are_words_of_c_or_none_at_all_make_a_header_that_compiles(tmp_path: Path) -> None:
     odd = tl.parse(
         "op `a */ b`(restrict: f32[N], class: f32[N], `1 2`: f32[N], `é`: f32[N]) -> (`new`: f32[N]) { `new`[i] = restrict[i] + "

@@ -252,18 +252,28 @@ int {name}_check_weights(const {name}_context *context);
 
 def _create(of: Interface) -> Iterator[str]:
     name, big = of.name, of.name.upper()
-    zeros = "0, 0, 0, 0, 0, 0"
+    nothing = f"{{{big}_INTERFACE, 0, 0, NULL, 0, NULL, NULL, NULL}}"
+    yield f"""#if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 199901L)
+#define {big}_INLINE static inline
+#elif defined(__GNUC__)
+#define {big}_INLINE static __inline__
+#else
+#define {big}_INLINE static
+#endif
+"""
     if not of.weights_head or of.weights_symbol is not None:
         yield f"""/* A context of so many threads. */
-static inline int {name}_create({name}_context **context, int64_t threads) {{
-    {name}_options options = {{{big}_INTERFACE, threads, {zeros}}};
+{big}_INLINE int {name}_create({name}_context **context, int64_t threads) {{
+    {name}_options options = {nothing};
+    options.threads = threads;
     return {name}_create_with(context, &options);
 }}
 """
     if of.weights_head:
         yield f"""/* A context of so many threads, with the weights in a file. */
-static inline int {name}_create_mapped({name}_context **context, int64_t threads, const char *weights_path) {{
-    {name}_options options = {{{big}_INTERFACE, threads, {zeros}}};
+{big}_INLINE int {name}_create_mapped({name}_context **context, int64_t threads, const char *weights_path) {{
+    {name}_options options = {nothing};
+    options.threads = threads;
     options.weights_path = weights_path;
     return {name}_create_with(context, &options);
 }}

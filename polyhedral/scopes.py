@@ -181,9 +181,9 @@ class _Elimination:
         if found is None:
             found = self._numbers[atom] = len(self._atoms)
             self._atoms.append(atom)
-            # What mentions the innermost name comes out first, and of that what is no name itself.
-            inner = max((self._order.get(name, -1) for name in affine.name_set(atom)), default=-1)
-            self._levels.append((inner, 0 if isinstance(atom, Name) else 1))
+            # What mentions the innermost name comes out first, and of that what is made of most: what it is made of may then cancel.
+            mentioned = [self._order.get(name, -1) for name in affine.names(atom)]
+            self._levels.append((max(mentioned, default=-1), 0 if isinstance(atom, Name) else len(mentioned)))
         return found
 
     def _least(self, terms: dict[int, int], constant: int, scale: int, depth: int) -> bool:

@@ -98,6 +98,14 @@ def test_a_condition_says_something_of_its_multiples() -> None:
     assert not found.with_fact(Compare("<=", Name("t"), Scale(2, Name("j")))).nonnegative(_sum(j=8, t=-4, s=-1))
 
 
+@pytest.mark.usefixtures("without_isl")
+def test_what_is_made_of_others_comes_out_before_these() -> None:
+    later = {Max(Floor(Name("N"), 8), Floor(Name("t"), 2)): 8}
+    found = Scope().with_name("N", Int(3), Int(1 << 40)).with_name("t", Int(0), Int(1 << 40))
+    found = found.with_name("s", Max(Int(0), _sum(9, t=-4, N=-1, of=later)), Int(3)).with_name("k", Int(0), Int(7))
+    assert found.nonnegative(_sum(N=1, t=4, s=1, k=-1, of={term: -factor for term, factor in later.items()}))
+
+
 def test_random_claims_hold_at_every_point() -> None:
     draw = random.Random(7)
     proven = 0

@@ -65,12 +65,7 @@ def instances_of(
     """Yield the instances of a placement at these sizes, each with the keys of three orders: as written, with the iterations of loops that
     run at once backwards, and with these side by side. `fixed`: iterators that are to have a value, of instances that have them."""
     nest, place = schedule.nests[placement], schedule.places[placement]
-    points = _points(nest, sizes)
-    back = isl.Map.from_multi_aff(nest.back)
-    for name, value in (fixed or {}).items():
-        if name in nest.iters:
-            back = back.fix_val(DT.out, nest.iters.index(name), val(value))
-    points = points.intersect(back.domain())
+    points = _points(nest, sizes, fixed)
     found: list[tuple[int, ...]] = []
 
     def add(point: isl.Point) -> None:
@@ -88,6 +83,14 @@ def instances_of(
         yield keys, Instance(nest.statement, iters, loops)
 
 
+def are_more_than(most: int, schedule: Schedule, placement: str, sizes: Mapping[str, int], fixed: Mapping[str, int] | None = None) -> bool:
+    """Tell whether a placement has more than `most` instances at these sizes, however many there are: loop by loop, from the outermost."""
+    points = _points(schedule.nests[placement], sizes, fixed)
+    depths = range(1, len(schedule.nests[placement].loops) + 1)
+    outer = (points.project_out(DT.set, k, len(depths) - k) for k in depths)
+    return any(integer(part.count_val()) > most for part in outer)
+
+
 def first_iters(schedule: Schedule, placement: str, sizes: Mapping[str, int]) -> dict[str, int] | None:
     """Return the iterators of the least instance of a placement at these sizes, in the order of its statement, None where none runs."""
     nest = schedule.nests[placement]
@@ -98,12 +101,15 @@ def first_iters(schedule: Schedule, placement: str, sizes: Mapping[str, int]) ->
     return dict(zip(nest.iters, first, strict=True))
 
 
-def _points(nest: Nest, sizes: Mapping[str, int]) -> isl.Set:
-    """Return the points of a nest at these sizes."""
+def _points(nest: Nest, sizes: Mapping[str, int], fixed: Mapping[str, int] | None = None) -> isl.Set:
+    """Return the points of a nest at these sizes, of instances whose iterators have the values that are `fixed`, where they have them."""
     points = nest.points.intersect_params(nest.context)
     for position, name in enumerate(nest.params):
         points = points.fix_val(DT.param, position, val(sizes[name]))
-    return points
+    back = isl.Map.from_multi_aff(nest.back)
+    for name in [n for n in fixed or {} if n in nest.iters]:
+        back = back.fix_val(DT.out, nest.iters.index(name), val((fixed or {})[name]))
+    return points.intersect(back.domain())
 
 
 def _time(path: Sequence[int], point: Sequence[int]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from tensorlang.diagnostics import error
 from tensorlang.shell import options
 from tensorlang.shell.loading import operator_of
 from tensorlang.shell.reporting import say
-from tensorlang.targets import HOST
+from tensorlang.targets import HOST, TARGETS, serves
 
 
 @click.command(short_help="Draw the iterations of an operator.")
@@ -21,7 +21,7 @@ from tensorlang.targets import HOST
 @click.option("--tensor", default=None, help="whose instances to draw (default: a recurrence, else the first result)")
 @click.option("--axes", default=None, help="rows and columns, with a comma between (default: the first two)")
 @click.option("--plain", is_flag=True, help="without the schedule: loops as the operator is written")
-@click.option("--target", default=HOST, help="whose schedule of the file: cpu or cuda")
+@click.option("--target", default=HOST, type=click.Choice([*TARGETS]), help="whose schedule of the file")
 @options.as_json
 def plot(
     file: Path,
@@ -38,7 +38,7 @@ def plot(
 
     operator, values = operator_of(file, arguments, None)
     own = operator.module.schedules[: operator.module.declared_schedules]
-    written = next((s for s in own if s.role is None and (s.operator, s.target) == (operator.name, target)), None)
+    written = next((s for s in own if s.role is None and s.operator == operator.name and serves(s.target, target)), None)
     wrong = next((n for n, v in values.items() if not isinstance(v, int) or v < 0), None)
     if wrong is not None:
         raise error("C0211", f"`{wrong}` is no size", help="give whole numbers: `N=16`")

@@ -14,7 +14,7 @@ from polyhedral.expr import Expr, Name
 from polyhedral.legality import Violation
 from polyhedral.model import AT_ONCE, COMBINING, Statement
 from polyhedral.order import Instance
-from polyhedral.watch import element_of, first_iters, instances_of
+from polyhedral.watch import are_more_than, element_of, first_iters, instances_of
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor.nodes import Program
@@ -81,11 +81,12 @@ def space(
     seen = witness.target.iters if witness is not None and witness.target.statement in names else min(least, key=lambda f: [*f.values()])
     every = dict.fromkeys(n for s in sorted(statements, key=lambda s: s.iters != iters) for n in s.iters)
     fixed = {n: next((f[n] for f in (seen, *least) if n in f), 0) for n in every if n not in (rows, columns)}
-    drawn = [f for name in placements for f in _run(plan, name, sizes, fixed)]
+    countless = any(are_more_than(MOST, plan.placed, name, sizes, fixed) for name in placements)
+    drawn = [f for name in placements for f in _run(plan, name, sizes, fixed)] if not countless else []
+    if countless or len(drawn) > MOST:
+        raise error("C0241", f"more than {MOST} instances are too many to draw", help="give smaller sizes")
     if not drawn:
         raise error("C0241", "there is nothing to draw", notes=("no instance runs at these sizes",), help="give larger sizes")
-    if len(drawn) > MOST:
-        raise error("C0241", f"{len(drawn)} instances are too many to draw", notes=(f"the limit is {MOST}",), help="give smaller sizes")
     drawn.sort(key=lambda f: f.time)
     points = tuple(_point(f, rows, columns) for f in drawn)
     place = plan.placed.places[drawn[-1].placement]

@@ -251,6 +251,7 @@ def test_a_level_that_this_machine_lacks_is_refused(file: Path) -> None:
         (["show", "FILE", "scales"], 1, "did you mean `scale`?"),
         (["show", "FILE", "scale", "bye=3"], 1, "did you mean `by`?"),
         *(([command], 2, "Missing argument") for command in ("certify", "check", "diff", "explore", "fmt", "plot", "run", "tune")),
+        (["plot", "f.tl", "--target", "foo"], 2, "'foo' is not one of 'cpu', 'cuda', 'hip'"),
         (["explain"], 1, "there is nothing to explain"),
     ],
 )

@@ -132,6 +132,7 @@ def test_a_scalar_is_one_point(ops: Any) -> None:
         ({"sizes": {"Q": 3}}, "`product` has no size `Q`"),
         ({"sizes": {"M": 0}}, "there is nothing to draw"),
         ({"sizes": {"M": 33, "N": 32}}, "too many to draw"),
+        ({"sizes": {"M": 10**9, "N": 10**9}}, "too many to draw"),
     ],
 )
 def test_what_cannot_be_drawn_is_an_error_with_a_code(ops: Any, arguments: dict[str, Any], said: str) -> None:

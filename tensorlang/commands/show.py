@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +108,22 @@ def _form_of_model(
     from tensorlang.graph.printer import show as show_graph
     from tensorlang.runtime.jobs import optimised
     from tensorlang.shell.arguments import parsed
-    from tensorlang.shell.loading import shapes_of
+    from tensorlang.shell.loading import shapes_of, with_fed
     from tensorlang.shell.progress import Bar
 
-    tools, shapes = tools_for(target, threads, **chosen), shapes_of(parsed(arguments))
+    tools, values = tools_for(target, threads, **chosen), parsed(arguments)
+    shapes = shapes_of(values)
+    load = partial(importer_of(str(file)).load, str(file), shapes)
     name = stage or (*tools.model_stages, "graph")[0]
     match name:
         case "graph":
-            return name, show_graph(optimised(importer_of(str(file)).load(str(file), shapes), tools))
+            return name, show_graph(optimised(with_fed(file, values, load), tools))
         case "passes":
-            return name, traced(steps(importer_of(str(file)).load(str(file), shapes), tools.passes, tools.graph_options()))
+            return name, traced(steps(with_fed(file, values, load), tools.passes, tools.graph_options()))
         case _ if name in tools.model_stages:
             with Bar() as bar:
-                return name, compile_model(str(file), target, threads=threads, shapes=shapes, progress=bar, **chosen).text(name)
+                made = partial(compile_model, str(file), target, threads=threads, shapes=shapes, progress=bar, **chosen)
+                return name, with_fed(file, values, made).text(name)
         case _:
             raise no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensorlang.check.foreign import nearest
 from tensorlang.diagnostics import CompileError, RunError, error, plain_text
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tensorlang.runtime.model import CompiledModel
     from tensorlang.runtime.operator import Operator, Operators
     from tensorlang.runtime.specialization import Sizes
+
+Made = TypeVar("Made")
 
 
 def operator_of(
@@ -105,13 +107,18 @@ def model_of(
     with Bar() as bar:
         shapes, more = shapes_of(values), options.chosen()
         made = partial(compile_model, str(file), target, threads=threads, shapes=shapes, progress=bar, operators=operators, **more)
-        try:
-            return made(), values
-        except CompileError as refused:
-            fed = _defaults_among(file, values) if any(d.code == "O011" for d in refused.diagnostics) else ()
-            if not fed:
-                raise
-        return made(fed=fed), values
+        return with_fed(file, values, made), values
+
+
+def with_fed(file: Path, values: Mapping[str, Any], made: Callable[..., Made]) -> Made:
+    """Return what `made` makes of a model, called with `fed` where initializers that are inputs, too, are among what the model is given."""
+    try:
+        return made()
+    except CompileError as refused:
+        fed = _defaults_among(file, values) if any(d.code == "O011" for d in refused.diagnostics) else ()
+        if not fed:
+            raise
+    return made(fed=fed)
 
 
 def _defaults_among(file: Path, values: Mapping[str, Any]) -> tuple[str, ...]:

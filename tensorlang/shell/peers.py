@@ -113,7 +113,7 @@ def _onnxruntime(task: Task, threads: int) -> Run | None:
     options.log_severity_level = 3
     session = peer.InferenceSession(task.model, options, providers=["CPUExecutionProvider"])
     inputs = dict(task.inputs)
-    if not task.results:
+    if not task.results or inputs.keys() != {port.name for port in session.get_inputs()}:  # of which alone places are bound
         return lambda: list(session.run(None, inputs))
     results = _places(task)
     binding = session.io_binding()
@@ -141,6 +141,8 @@ def _openvino(hints: Mapping[str, str]) -> Callable[[Task, int], Run | None]:
         peer = importlib.import_module("openvino")
         core = peer.Core()
         model = core.read_model(task.model)
+        if not all(any(name in port.names for port in model.inputs) for name in task.inputs):
+            return None  # an initializer is no input
         options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **hints}
         compiled = core.compile_model(model, "CPU", options)
         request = compiled.create_infer_request()

@@ -158,6 +158,20 @@ def test_a_model_is_measured_next_to_peers(capsys: Any, net: Path) -> None:
     assert (found["operations"], found["moved_bytes"], found["threads"]) == (2 * 2 * 4 * 3 + 2 * 3, 4 * (8 + 12 + 6), 1)
 
 
+def test_initializers_that_are_inputs_too_are_shown_and_measured_as_inputs_where_they_are_given(capsys: Any, tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
+    w = helper.make_tensor("w", TensorProto.FLOAT, [4], [1, 2, 3, 4])
+    taken = [x, helper.make_tensor_value_info("w", TensorProto.FLOAT, [4])]
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "scaled", taken, [y], [w])
+    file = tmp_path / "scaled.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), file)
+    assert 'inputs "x", "w"' in run(capsys, "show", file, "w=f32[4]")[1] and 'inputs "x"\n' in run(capsys, "show", file)[1]
+    peers = ("--peers", "onnxruntime", "--seconds", "0.01", "--no-memory", "--json", "-t", "1")
+    code, out, _ = run(capsys, "bench", file, "w=f32[4]", *peers)
+    assert code == 0 and [t["name"] for t in json.loads(out)["timings"]] == ["tensorlang", "onnxruntime"]
+    assert json.loads(out)["timings"][1]["largest_difference"] == 0
+
+
 def test_the_memory_of_each_contender_is_that_of_its_own_process(capsys: Any, net: Path) -> None:
     code, out, _ = run(capsys, "bench", net, "--peers", "onnxruntime", "--seconds", "0.01", "-t", "1")
     assert code == 0

@@ -44,7 +44,7 @@ def diff(
     """Run a model and a peer on the same inputs, random where none are given, and say how far each result is from the peer's.
 
     With --bisect, also the values between nodes are compared, in a model that returns them all: the first node that departs takes what the
-    peer gives it too. The exit code is 1 where anything departs."""
+    peer gives it too, and is compared by itself. The exit code is 1 where anything departs."""
     from tensorlang.shell.difference import as_data, table
     from tensorlang.shell.peers import peers
 
@@ -70,7 +70,7 @@ def _compared(model: str | bytes, results: Mapping[str, Any], inputs: Mapping[st
 
     run = peer.run(Task(inputs, model=model), 1)
     if run is None:
-        raise error("C0221", f"{peer.name} does not run models", help="name onnxruntime or openvino")
+        raise error("C0221", f"{peer.name} does not run this model with these inputs", help="name onnxruntime or openvino")
     return differences(results, dict(zip(results, run(), strict=True)), tolerance)
 
 
@@ -110,15 +110,21 @@ def _bisected(
         return None, f"none of {len(apart.nodes)} nodes departs where all values are returned"
     departing = next(value for value in values if value.departs and value.name in node.outputs)
     told = f"`{node.label}` ({node.operator}) is the first that departs: `{departing.name}` {departing.at}"
+    taken = {name: (theirs | dict(inputs))[name] for name in node.inputs}
+    model = node.alone(taken)
+    alone = _compared(model, compile_model(model, threads=threads, **model_options.chosen()).run(taken), taken, peer, tolerance)
+    by_itself = any(value.departs for value in alone)
+    if not by_itself:
+        told += "\nby itself it does not: of the same values it makes what the peer makes, and smaller differences before it grow in it"
     if output is not None:
-        told += f"\n{_written(output, node.alone({n: (theirs | dict(inputs))[n] for n in node.inputs}), node.inputs, theirs, inputs)}"
-    return {"label": node.label, "operator": node.operator, "value": as_data(departing)}, told
+        told += f"\n{_written(output, model, taken)}"
+    return {"label": node.label, "operator": node.operator, "value": as_data(departing), "by_itself": by_itself}, told
 
 
-def _written(output: Path, model: bytes, names: Sequence[str], values: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
+def _written(output: Path, model: bytes, taken: Mapping[str, Any]) -> str:
     from tensorlang.shell.files import whole, write_arrays
 
     whole(output, lambda handle: handle.write(model))
     beside = output.with_suffix(".npz")
-    write_arrays(beside, {name: {**inputs, **values}[name] for name in names})
+    write_arrays(beside, taken)
     return f"a model of it alone is in {output}, what it takes in {beside}"

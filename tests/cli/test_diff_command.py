@@ -39,14 +39,15 @@ def net(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer whose Tanh is another function."""
+def bent(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A peer whose Tanh is another function, a hundredth larger where nothing else is asked for."""
+    factor = np.float32(getattr(request, "param", 1.01))
 
     class Tanh(OpRun):  # type: ignore[misc]
         op_domain = ""
 
         def _run(self, x: Any) -> tuple[Any]:
-            return (np.tanh(x) * np.float32(1.01),)
+            return (np.tanh(x) * factor,)
 
     def make(task: peers.Task, threads: int) -> Callable[[], list[Any]]:
         source = task.model if isinstance(task.model, bytes) else Path(str(task.model)).read_bytes()
@@ -74,7 +75,18 @@ def test_the_first_node_that_departs_is_written_as_a_model_of_its_own(capsys: An
     assert (code, err) == (1, "") and "departs" in out
     code, out, err = run(capsys, "diff", net, "--against", "bent", "--bisect", "--json")
     told = json.loads(out)
-    assert (code, err) == (1, "") and told["node"]["label"] == "bend" and told["results"][0]["departs"]
+    assert (code, err) == (1, "") and told["node"]["label"] == "bend" and told["node"]["by_itself"] and told["results"][0]["departs"]
+
+
+@pytest.mark.parametrize("bent", [1.00001], indirect=True)
+@pytest.mark.usefixtures("bent")
+def test_a_node_in_which_differences_grow_is_told_from_one_that_departs_by_itself(capsys: Any, tmp_path: Path) -> None:
+    steps = (("MatMul", ["x", "w"], ["t"]), ("Tanh", ["t"], ["u"]), ("Sub", ["u", "t"], ["y"]))
+    nodes = [helper.make_node(*step) for step in steps]
+    np.save(tmp_path / "x.npy", np.full((2, 4), 0.03, np.float32))
+    net = saved(tmp_path / "net.onnx", nodes)
+    code, out, err = run(capsys, "diff", net, f"x={tmp_path / 'x.npy'}", "--against", "bent", "--bisect", "--tolerance", "1e-4")
+    assert (code, err) == (1, "") and "(Sub) is the first that departs" in out and "by itself it does not" in out
 
 
 @pytest.mark.usefixtures("bent")

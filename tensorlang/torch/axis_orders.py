@@ -40,7 +40,7 @@ class AxisOrders:
 def order_of(value: Any) -> Order | None:
     """Return in which order the axes of a tensor lie in memory, with gaps between elements or without; None where that is the order of
     their numbers, or where elements share memory."""
-    if not isinstance(value, torch.Tensor) or _is_row_major(value) or 0 in value.shape:
+    if not isinstance(value, torch.Tensor) or is_row_major(value) or 0 in value.shape:
         return None
     steps = [step if isinstance(step, int) else step.node.hint for step in value.stride()]
     if not all(steps):
@@ -49,7 +49,7 @@ def order_of(value: Any) -> Order | None:
     return order if order != tuple(range(value.dim())) else None
 
 
-def _is_row_major(value: torch.Tensor) -> bool:
+def is_row_major(value: torch.Tensor) -> bool:
     """Tell whether a tensor lies in memory row by row, without gaps, whatever its sizes are."""
     step: Any = 1
     for axis in reversed(range(value.dim())):

@@ -32,7 +32,7 @@ from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
 from tensorlang.torch.foreign import Call, Piece, held_values, steps_around_foreign
-from tensorlang.torch.output_layouts import OutputLayout, leave_out, output_layouts
+from tensorlang.torch.output_layouts import OutputLayout, leave_out, output_layouts, output_views
 from tensorlang.torch.program import DRAW, Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
 
@@ -123,6 +123,8 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _C
     width = len(graph.graph.output_node().args[0])
     effects, layouts = without_effects(graph), output_layouts(graph)
     leave_out(graph, layouts)
+    views = output_views(graph)
+    lying = {*range(width), *(base for base, _ in views.values())} - layouts.keys() - views.keys()
     parameters = frozenset(placeholders[k].name for k in _parameters(values))
 
     def whole(piece: Any, returned: Collection[int]) -> _Graph:
@@ -130,13 +132,13 @@ def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _C
 
     steps = steps_around_foreign(graph, importer.serves)
     if not steps:
-        return _Captured(whole(graph, range(width) - layouts.keys()), layouts, effects, width)
+        return _Captured(whole(graph, lying), layouts, views, effects, width)
     for step in steps:
         if isinstance(step, Call):
             _log.info("torch calls `%s`, which is no operator of its own, between what is compiled", step.node.target)
     pieces = {step: whole(step.graph, range(len(step.returned))) for step in steps if isinstance(step, Piece)}
     cut = _Cut([node.name for node in placeholders], held_values(graph), steps, pieces, graph.graph.output_node().args[0])
-    return _Captured(cut, layouts, effects, width)
+    return _Captured(cut, layouts, views, effects, width)
 
 
 def _whole(graph: Any, parameters: Collection[str], options: Mapping[str, Any], importer: ReadsAten, returned: Collection[int]) -> _Graph:
@@ -344,18 +346,21 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """A graph as torch calls it: outputs that are views of arguments have their layouts, and effects run behind it."""
+    """A graph as torch calls it: outputs that are views have their layouts, and effects run behind it."""
 
     graph: _Graph | _Cut
     layouts: Mapping[int, OutputLayout]
+    views: Mapping[int, tuple[int, OutputLayout]]
     effects: tuple[Effect, ...]
     width: int
-    """How many outputs torch knows of; behind them stand those that effects are called on."""
+    """How many outputs torch knows of; behind them stand those that effects are called on, and what views are of."""
 
     def __call__(self, args: list[Any]) -> list[Any]:
         results = self.graph(args)
         for k, layout in self.layouts.items():
             results[k] = layout.made(args)
+        for k, (base, layout) in self.views.items():
+            results[k] = layout.of(results[base], args)
         for effect in self.effects:
             effect.run(results)
         return results[: self.width]

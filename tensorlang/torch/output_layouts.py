@@ -1,20 +1,29 @@
-"""How outputs of a graph lie in memory that are views of what a call is given.
+"""How outputs of a graph lie in memory that are views: of what a call is given, or of what the graph computes.
 
-torch returns views of the tensors themselves: it asks a result of the graph for extents, strides and where it begins, and for nothing else.
-Results of compiled models are row-major, so those outputs are made with the memory layout that torch says, and no element of
-them is computed.
+Of views of inputs torch returns such of the tensors themselves: it asks a result of the graph for extents, strides and where it begins, and
+for nothing else. Results of compiled models are row-major, so those outputs are made with the memory layout that torch says, and no element
+of them is computed.
 
     x[:, x.shape[1] - 2 :]     extents [rows, 2], strides [columns, 1], beginning at columns - 2
+
+Of other outputs, views share the memory of what they are views of, as in torch: who writes to one of them changes the others.
+
+    y = x + 1; return y, y[0]  y is computed, and the second output is made of it
 """
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch._functorch._aot_autograd.schemas import OutputType
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from tensorlang.torch.axis_orders import is_row_major, order_of
 
 Number: TypeAlias = Any
 """An int or a `torch.SymInt`."""
@@ -28,8 +37,24 @@ class OutputLayout:
     value: torch.Tensor
     symbols: Mapping[Any, tuple[int, str, int]]
 
+    def is_told(self) -> bool:
+        """Tell whether the arguments of a call tell all of its symbols."""
+        numbers = (*self.value.shape, *self.value.stride(), self.value.storage_offset())
+        return all(n.node.expr.free_symbols <= self.symbols.keys() for n in numbers if not isinstance(n, int))
+
     def made(self, args: Sequence[Any]) -> torch.Tensor:
         """Return a tensor in this layout, of any elements."""
+        size, stride, start = self._numbers(args)
+        room = start + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in size else start
+        with torch.inference_mode():  # torch asks other tensors how they were made, too
+            return torch.empty(room, dtype=self.value.dtype).as_strided(size, stride, start)
+
+    def of(self, tensor: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+        """Return a view of a tensor in this layout."""
+        return tensor.as_strided(*self._numbers(args))
+
+    def _numbers(self, args: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Return extents, strides and where it begins."""
 
         def number(n: Number) -> int:
             if isinstance(n, int):
@@ -37,11 +62,7 @@ class OutputLayout:
             expression = n.node.expr
             return int(expression.xreplace({s: _told(args, *self.symbols[s]) for s in expression.free_symbols}))
 
-        size, stride = tuple(map(number, self.value.shape)), tuple(map(number, self.value.stride()))
-        start = number(self.value.storage_offset())
-        room = start + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in size else start
-        with torch.inference_mode():  # torch asks other tensors how they were made, too
-            return torch.empty(room, dtype=self.value.dtype).as_strided(size, stride, start)
+        return tuple(map(number, self.value.shape)), tuple(map(number, self.value.stride())), number(self.value.storage_offset())
 
 
 def output_layouts(graph: Any) -> dict[int, OutputLayout]:
@@ -58,6 +79,59 @@ def output_layouts(graph: Any) -> dict[int, OutputLayout]:
         for k, (node, info) in enumerate(zip(returned, known.output_info, strict=False), known.num_mutated_inp_runtime_indices)
         if info.output_type == OutputType.alias_of_input
     }
+
+
+def output_views(graph: Any) -> dict[int, tuple[int, OutputLayout]]:
+    """Let a graph, which is changed, return nothing for outputs that are views of what it computes, and behind the others what these are
+    views of. Return the output that each of them is a view of, and its layout, by their places. One view alone, of a part of what nobody
+    else is returned, is computed by itself."""
+    (output,) = graph.graph.find_nodes(op="output")
+    results, symbols = list(output.args[0]), dict(_symbols(graph))
+    bases = {k: base for k, a in enumerate(results) if isinstance(a, torch.fx.Node) and (base := _base(a)) is not None}
+    views = Counter(bases.values())
+    found = {}
+    for k, base in bases.items():
+        value, whole = results[k].meta["val"], base.meta["val"]
+        if base in output.args[0] or views[base] > 1 or statically_known_true(value.numel() >= whole.numel()):
+            layout = OutputLayout(value, symbols)
+            if layout.is_told():
+                if base not in results:
+                    results.append(base)
+                found[k] = results.index(base), layout
+    output.args = (tuple(None if k in found else a for k, a in enumerate(results)),)
+    graph.graph.eliminate_dead_code()
+    return found
+
+
+def _base(node: Any) -> Any:
+    """Return what the graph computes that a value is a view of, and that lies in memory without gaps; None where there is no such thing."""
+    value, base = node.meta.get("val"), node
+    while (before := _viewed(base)) is not None:
+        base = before
+    whole = base.meta.get("val")
+    if base is node or base.op != "call_function" or not isinstance(whole, torch.Tensor) or whole.dtype != value.dtype:
+        return None
+    order = order_of(whole)
+    lies_whole = is_row_major(whole if order is None else whole.permute(order)) and statically_known_true(whole.storage_offset() == 0)
+    return base if lies_whole else None
+
+
+def _viewed(node: Any) -> Any:
+    """Return what a value is a view of, with the same elements; None where it is none."""
+    call = node.args[0] if node.target is operator.getitem else node
+    op = call.target if isinstance(call, torch.fx.Node) else None
+    if (
+        not isinstance(op, torch._ops.OpOverload)
+        or op in _OF_OTHER_ELEMENTS
+        or not call.args
+        or not isinstance(call.args[0], torch.fx.Node)
+    ):
+        return None
+    shared = [r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns]
+    return call.args[0] if shared and all(shared) else None
+
+
+_OF_OTHER_ELEMENTS = (torch.ops.aten._conj.default, torch.ops.aten._neg_view.default)
 
 
 def leave_out(graph: Any, places: Container[int]) -> None:

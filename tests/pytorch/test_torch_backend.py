@@ -479,6 +479,24 @@ def test_outputs_that_are_views_of_inputs_are_not_computed() -> None:
         assert compiled(lambda x: x.t())(x).data_ptr() == x.data_ptr()
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_outputs_that_are_views_of_others_share_their_memory(dynamic: bool) -> None:
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        y, z, w = x + 1, x.exp(), x * 2
+        return y, y[1:], y.t().unbind(1)[0], z.t(), z[0], w.t(), x.sqrt()[None].expand(2, -1, -1), x.sin()[1]
+
+    fast = compiled(f, dynamic=dynamic)
+    with torch.no_grad():
+        for n in (3, 5):
+            x = torch.rand(n, 4)
+            found, wanted = fast(x), f(x)
+            for given in (found, wanted):
+                given[0].add_(1)
+                given[3].mul_(2)
+            close(found, wanted)
+            assert [t.stride() for t in found] == [t.stride() for t in wanted]
+
+
 def test_axes_keep_the_order_that_they_have_in_memory() -> None:
     def f(x: Tensor, image: Tensor) -> tuple[Tensor, ...]:
         return x * 2, x + x.contiguous(), torch.view_as_complex(image).conj(), image[:, 1:] - 1

@@ -54,13 +54,13 @@ class _Entry:
 class Settled:
     """The code of a call that gives its arrays by position, and attributes and sizes by name: these, and their types."""
 
-    named: Mapping[str, Any]
+    named: tuple[tuple[str, Any], ...]
     types: tuple[type, ...]
     quick: Callable[..., Any]
 
     def serves(self, named: Mapping[str, Any]) -> bool:
         """Tell whether a call with these by name is one for the same code. Values of one type are compared alone, so none is an array."""
-        return (*map(type, named.values()),) == self.types and named == self.named
+        return (*map(type, named.values()),) == self.types and (*named.items(),) == self.named
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class CallCache:
             writes = entry.native.writes
             self.positional, self.positional_writes = entry.quick, None if writes is None else (count, writes)
         elif entry.quick is not None and isinstance(form[count], str) and all(map(_is_told_by_equality, named.values())):
-            self.settled = Settled(dict(named), (*map(type, named.values()),), entry.quick)
+            self.settled = Settled((*named.items(),), (*map(type, named.values()),), entry.quick)
 
     def _quick(self, native: Direct) -> Callable[..., Any] | None:
         """Return code for calls by position alone, with numbers where tensors without axes are declared."""

@@ -104,6 +104,14 @@ def test_values_that_are_equal_and_differ_in_type_or_sign_are_different_calls(op
             ops.scaled(one, by=1.0, plus=1.0)
 
 
+def test_values_that_take_turns_among_names_are_told_by_their_types_too() -> None:
+    text = "op f(x: f32[N], attr by: int, attr when: bool) -> (y: f32[N]) { y[i] = if when then x[i] * by else 0 }"
+    f, one = tl.parse(text, threads=1).f, np.ones(2, np.float32)
+    np.testing.assert_array_equal(f(one, by=1, when=True), one)
+    with pytest.raises(tl.RunError):
+        f(one, when=1, by=True)
+
+
 def test_attributes_by_name_behind_arrays_by_position_go_straight_to_their_code(ops: tl.Operators, monkeypatch: pytest.MonkeyPatch) -> None:
     x = random(3)
     ops.scaled(x, by=3.0, plus=1)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import islice, product
 
 from polyhedral import affine
-from polyhedral.expr import FALSE, TRUE, Cond
+from polyhedral.expr import FALSE, TRUE, Cond, Int
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.nodes import (
@@ -35,6 +36,9 @@ from tensorlang.tensor.nodes import (
 )
 from tensorlang.tensor.walk import index_names, map_children, reads, reduces, tensor_names
 
+MOST_POINTS = 64
+"""How many points of a range are looked at for one that its condition leaves."""
+
 
 def box(definition: Definition) -> Cond:
     """Return `0 <= axis < extent` for every axis of the definition."""
@@ -44,6 +48,18 @@ def box(definition: Definition) -> Cond:
 def binder_cond(e: Reduce) -> Cond:
     """Return what holds of the binders of `e` inside its body: their ranges and `where`."""
     return affine.conj(*(affine.within(b.name, b.lo, b.hi) for b in e.binders), e.where)
+
+
+def first_point(e: Reduce) -> dict[str, Affine] | None:
+    """Return the first point of the range of `e`, where that lies between numbers and is left by a condition on its binders alone; None
+    where it is none of the leading points, or nothing of this kind."""
+    ends = {b.name: (affine.constant(b.lo), affine.constant(b.hi)) for b in e.binders}
+    ranges = {name: range(lo, min(hi, lo + MOST_POINTS)) for name, (lo, hi) in ends.items() if lo is not None and hi is not None}
+    if len(ranges) < len(ends) or not affine.name_set(e.where) <= ranges.keys():
+        return None
+    points = (dict(zip(ranges, point, strict=True)) for point in islice(product(*ranges.values()), MOST_POINTS))
+    found = next((point for point in points if affine.holds(e.where, point)), None)
+    return None if found is None else {name: Int(k) for name, k in found.items()}
 
 
 def facts(e: Expr) -> Cond:

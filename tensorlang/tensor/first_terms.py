@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice, product
 
 from codegen.dtypes import extreme
 from polyhedral import affine
 from polyhedral.expr import TRUE
-from tensorlang.tensor.facts import is_choice
+from tensorlang.tensor.facts import first_point, is_choice
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Compare, Const, Expr, IndexValue, Name, Program, Reduce, Reducer, Select, Unary
 from tensorlang.tensor.walk import map_children, map_pieces, reduces
-
-TERMS = 64
-"""How many terms are looked at for one that a condition leaves."""
 
 
 def with_first_terms(program: Program) -> Program:
@@ -41,20 +37,9 @@ def _may_start(e: Reduce) -> bool:
     """Tell whether a reduction keeps the place of one of its terms, has a term whatever data say, and begins with what gives way to it."""
     if len(e.body) < 2 or e.init is not None or e.filter is not None or not any(isinstance(b, IndexValue) for b in e.body):
         return False
-    if any((affine.difference(b.hi, b.lo) or 0) < 1 for b in e.binders) or not _leaves_a_term(e):
+    if any((affine.difference(b.hi, b.lo) or 0) < 1 for b in e.binders) or (e.where != TRUE and first_point(e) is None):
         return False
     return e.reducer.identity is not None and is_choice(e.reducer) and _gives_way(e.reducer)
-
-
-def _leaves_a_term(e: Reduce) -> bool:
-    """Tell whether the condition of a reduction that speaks of its binders alone leaves one of the first terms there are."""
-    if e.where == TRUE:
-        return True
-    ranges = {b.name: (affine.constant(b.lo), affine.constant(b.hi)) for b in e.binders}
-    known = {name: range(low, high) for name, (low, high) in ranges.items() if low is not None and high is not None}
-    if len(known) < len(ranges) or not affine.name_set(e.where) <= known.keys():
-        return False
-    return any(affine.holds(e.where, dict(zip(known, point, strict=True))) for point in islice(product(*known.values()), TERMS))
 
 
 def _gives_way(reducer: Reducer) -> bool:

@@ -28,7 +28,7 @@ from tensorlang.bounded_cache import BoundedCache
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import notation
 from tensorlang.tensor.clause_coverage import overlapping, slab, together
-from tensorlang.tensor.facts import Place, binder_cond, box, follows, visits
+from tensorlang.tensor.facts import Place, binder_cond, box, first_point, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
 from tensorlang.tensor.segments import segments
 from tensorlang.tensor.walk import components, coordinate, definition_reads, reads, tensor_table
@@ -387,7 +387,7 @@ class Prover:
             title = f"`{reduce.reducer.name}` has no identity, and the data decides whether its range is empty"
             self._problem("T0306", title, (Label(reduce.span),), help=help)
             return
-        chosen = _first_point(reduce)
+        chosen = first_point(reduce) or _least_point(reduce)
         claim = affine.substitute_cond(binder_cond(reduce), chosen)
         from polyhedral.sets import implies
 
@@ -402,7 +402,7 @@ class Prover:
 
     def _not_empty_where(self, reduce: Reduce, place: Place) -> str:
         """Return a condition on sizes under which every range of a reduction has an element, "" where none of the plain ones suffices."""
-        claim = affine.substitute_cond(binder_cond(reduce), _first_point(reduce))
+        claim = affine.substitute_cond(binder_cond(reduce), _least_point(reduce))
         extents = [affine.sub(b.hi, b.lo) for b in reduce.binders]
         sizes = [e for e in extents if affine.constant(e) is None]
         if not sizes or any(set(affine.names(e)) - set(self.program.sizes) for e in sizes):
@@ -494,7 +494,7 @@ def _is_plain(slot: Affine, extent: Affine, known: Cond) -> bool:
     return affine.compare(">=", slot, 0) in facts and affine.compare("<", slot, extent) in facts
 
 
-def _first_point(reduce: Reduce) -> dict[str, Affine]:
+def _least_point(reduce: Reduce) -> dict[str, Affine]:
     """Return, for each binder, the least value that the conditions on it allow: their greatest lower bound."""
     chosen: dict[str, Affine] = {}
     later = [b.name for b in reduce.binders]

@@ -17,6 +17,7 @@ from tensorlang.syntax.printer import show
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.prove import is_sound
 from tensorlang.tensor.walk import reduces
 
 SIGNATURE = "x: f32[N, 5]) -> (m: f32[N], k: i64[N])"
@@ -35,6 +36,7 @@ def starts_with_a_term(program: Program) -> bool:
 def test_the_first_of_terms_that_are_there_needs_no_identity(name: str, left: str) -> None:
     program = operator(SIGNATURE, f"m[i], k[i] = {name}(q in 0..5{left}) (x[i, q], q)")
     assert starts_with_a_term(program)
+    assert all(is_sound(lift(program), d) for d in lift(program).definitions)
     x = np.random.default_rng(1).choice(VALUES, (40, 5)).astype(np.float32)
     x[:6] = np.array(VALUES, np.float32)[:, None]
     want, found = (interpret(p, {"N": 40}, {"x": x}) for p in (program, lift(program)))
@@ -55,6 +57,11 @@ def test_the_first_of_terms_that_are_there_needs_no_identity(name: str, left: st
 )
 def test_others_keep_their_identity(body: str) -> None:
     assert not starts_with_a_term(operator(SIGNATURE, body))
+
+
+def test_of_a_long_range_few_points_are_looked_at() -> None:
+    body = f"m[], k[] = first_min(q in 0..{10**13}, r in 0..{10**13}, q != r) (f32(q), q)"
+    assert starts_with_a_term(operator("x: f32[N]) -> (m: f32[], k: i64[])", body))
 
 
 def test_what_an_identity_does_not_give_way_to_is_compared_with_it() -> None:

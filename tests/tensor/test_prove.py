@@ -129,6 +129,15 @@ def test_a_pooling_window_that_always_meets_its_image_is_not_empty() -> None:
     assert "T0306" in refusal(of(far))
 
 
+def test_a_range_with_one_point_that_its_condition_leaves_is_not_empty() -> None:
+    binders = (Binder("p", Int(0), Int(3)), Binder("q", Int(0), Int(2)))
+    top = Reduce(max_of(f32), binders, (read("x", "p"),), affine.compare(">=", affine.add("p", "q"), 3))
+    scalar = definition(tensor("y", f32), (), top)
+    prove(of(scalar, context=affine.compare(">=", "n", 3)))
+    none = replace(top, where=affine.compare(">=", affine.add("p", "q"), 4))
+    assert "T0306" in refusal(of(definition(tensor("y", f32), (), none), context=affine.compare(">=", "n", 3)))
+
+
 def test_an_index_from_data_needs_a_range_that_fits_or_a_check_at_run_time() -> None:
     fits = Dynamic(read("ids", "i"), Int(0), N("n"))
     prove(of(y(Read("x", (fits,)))))

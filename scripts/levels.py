@@ -24,8 +24,6 @@ TESTS = (
     "tests/lower/test_differential.py::test_one_kernel_for_all_sizes",
     "tests/lower/test_every_type.py",
     "tests/runtime/test_choosing.py",
-    "tests/runtime/test_operators.py",
-    "tests/runtime/test_toolchain.py",
     "tests/schedule/test_prefetch.py",
     "tests/schedule/test_stages_on_processors.py",
     "tests/schedule/test_tensorize.py",

@@ -6,7 +6,8 @@ Code for other processors than this one is made and read, but not run; the lines
 Every kernel and model that tests compile is validated on terms (`tensorlang.validation`) where that takes few operations, as
 `TENSORLANG_VALIDATE` says; 0 turns it off.
 
-Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones; with `first` the first
+Properties are tried on the same examples in every run, whatever was imported before them: no constants of the sources are drawn, which
+Hypothesis would read for seconds. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones, these constants among them; with `first` the first
 example that fails is shown as it is, which is all that `scripts/mutate.py` asks for.
 
 Frames of a test's functions lie in one piece. The collector of cycles runs seldom, and after each file, and never looks at what was there
@@ -26,6 +27,7 @@ import pytest
 from _pytest import runner
 from golden_case import expected, renew
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 from processors import observed, summary
 
 from codegen.cuda.device import devices
@@ -40,6 +42,8 @@ settings.register_profile("steady", derandomize=True, database=None, deadline=No
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.register_profile("first", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+if settings().derandomize:
+    providers._get_local_constants = providers.Constants
 
 gc.set_threshold(100_000, 50, 100)
 

@@ -66,8 +66,8 @@ def main() -> None:
     operators = tensorlang.load(HERE / "cost_model.tl", threads=1)
     for operator in (operators[name] for name in operators):
         if not given.equations or operator.name.startswith(tuple(given.equations)):
-            some = list(kernels(operator, given.each, np.random.default_rng(given.seed), given.seconds))
-            print(*_row(operator.name, some), sep="  ", file=sys.stderr, flush=True)
+            if some := list(kernels(operator, given.each, np.random.default_rng(given.seed), given.seconds)):
+                print(*_row(operator.name, some), sep="  ", file=sys.stderr, flush=True)
             found += some
     results = [{"equation": k.equation, "inner": str(k.inner), "predicted": k.predicted, "measured": k.measured} for k in found]
     write(given.out, "Predicted cycles", results, _report(found))
@@ -76,11 +76,14 @@ def main() -> None:
 
 
 def kernels(operator: Operator, count: int, rng: np.random.Generator, seconds: float) -> Iterator[Kernel]:
-    """Yield what some candidates of an equation take, for each element of its result, the chosen one first."""
+    """Yield what some candidates of an equation take, for each element of its result, the chosen one first; none of an equation of which
+    several are made before loops are chosen."""
     arrays = _arguments(operator, rng)
     program = operator.compiled(operator.call(**arrays)).program
     d = _deriver(program)
-    (definition,) = d.program.definitions
+    definition, *others = d.program.definitions
+    if others:
+        return
     every = list(candidates(d, definition, definition.axes))
     chosen = best_inner_loops(d, definition, definition.axes)
     drawn = [every[k] for k in rng.permutation(len(every))]

@@ -45,6 +45,7 @@ def data_dependent(
         else:
             wanted[value] = None
             needed |= above
+    needed |= {makers[v] for v in builder.kept if all(makers.get(r) in needed for r in reads(builder.nodes[makers[v]]))}
     nodes = tuple(builder.nodes[k] for k in sorted(needed))
     elements = {v: builder.elements(v) for v in read}
     constants = {v: array for v, array in elements.items() if array is not None and array.dtype != object}

@@ -313,6 +313,19 @@ def test_what_a_node_counts_and_reads_again_is_computed_once() -> None:
     assert [kernel.name for kernel in model.profile(feeds)].count("argsort") == 1
 
 
+@pytest.mark.parametrize(("most", "kernel"), [(3, "best_boxes"), (30, "argsort")])
+def test_which_boxes_are_best_is_found_once_for_how_many_they_are_and_which(most: int, kernel: str) -> None:
+    n = Net()
+    limits = (n.ints(most), *(n.constant(np.float32(limit)) for limit in (0.5, 0.1)))
+    kept = n.op("NonMaxSuppression", "boxes", "scores", *limits)
+    data = n.model({"boxes": [1, 40, 4], "scores": [1, 2, 40]}, kept, types={kept: INTS})
+    corners = rows(40, 2)
+    feeds = {"boxes": np.concatenate([corners, corners + 2], 1)[None], "scores": rows(2, 40)[None]}
+    model = tl.compile(data, threads=1)
+    check(model, data, [feeds])
+    assert [k.name for k in model.profile(feeds)].count(kernel) == 1
+
+
 def test_what_one_stage_computes_may_be_an_input_of_the_next_and_decide_what_follows() -> None:
     n = Net()
     counts = n.op("Cast", n.op("ReduceMax", "x", n.ints(1), keepdims=0), to=INTS)

@@ -57,9 +57,13 @@ _FORMS: Mapping[str, Form] = {
 OPEN_DOMAINS = ("com.microsoft", NCHWC)
 """Domains of which there are operators in the table, and no definitions in the package `onnx`."""
 UNDEFINED = frozenset(
-    ("", op) for op in ("SimplifiedLayerNormalization", "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
+    ("", op)
+    for op in (
+        *("SimplifiedLayerNormalization", "MemcpyFromHost", "MemcpyToHost"),
+        *("Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
+    )
 )
-"""Operators that onnxruntime has in ONNX's own domain: one that it writes there, and those that ONNX had on trial and took back."""
+"""Operators that onnxruntime has in ONNX's own domain: those that it writes there, and those that ONNX had on trial and took back."""
 TEXT_FORMATS = {".onnxtxt": "onnxtxt", ".onnxtext": "onnxtxt", ".textproto": "textproto", ".onnxjson": "json"}
 """Models written as text, by the ends of their names: formats of the package `onnx`."""
 _ALL_ARE_INPUTS = 3

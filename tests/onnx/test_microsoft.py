@@ -68,6 +68,12 @@ def test_normalisation_without_a_mean_stands_in_the_domain_of_onnx_too() -> None
     check("SimplifiedLayerNormalization", draw(2, 3, 8), draw(8), domain="", axis=-1, epsilon=1e-6)
 
 
+def test_copies_between_a_host_and_a_device_are_what_they_copy() -> None:
+    x = draw(2, 3)
+    for op in ("MemcpyFromHost", "MemcpyToHost"):
+        assert np.array_equal(staged(model(op, {"x": x}, ["x"], 1, [], ""), {"x": x})[0], x)
+
+
 @pytest.mark.parametrize("segments", [True, False])
 def test_embeddings_are_normalised(segments: bool) -> None:
     ids = np.asarray([[1, 2, 3], [4, 0, 5]], I32)

@@ -11,7 +11,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, DType, largest
 from stdlib.onnx.items import Item
 from stdlib.onnx.site import Rule, Site
-from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.entry import Entry, undefined
 from stdlib.onnx.table.strings import to_numbers, to_strings
 from stdlib.onnx.tensors import STRING, element_type
 from tensorlang.graph.nodes import Value
@@ -293,5 +293,7 @@ RULES = (
     Entry("CastLike", 15, 28, cast_like),
     Entry("BitCast", 26, 26, bit_cast),
     Entry("Identity", 1, 25, identity),
+    undefined("MemcpyFromHost", identity),
+    undefined("MemcpyToHost", identity),
     Entry("Dropout", 1, 22, dropout),
 )

@@ -18,8 +18,10 @@ from typing import Literal, TypeAlias, TypeVar
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.affine import evaluate
 from polyhedral.deps import Dep, access_map, dependences, elements
+from polyhedral.expr import Name
 from polyhedral.model import AT_ONCE, COMBINING, Access, Loop, Mark, Statement, Within
 from polyhedral.nest import Nest, context_of
 from polyhedral.record import each, named, note
@@ -306,7 +308,12 @@ class Checker:
         under = set(placements_in(node))
         kind: Fault = "lane" if mark == "vector" else "race"
         for index, dep in enumerate(self.deps):
-            if self.depth(dep.tensor) > depth or (mark in COMBINING and dep.kind == "RED" and not dep.hard):
+            if self.depth(dep.tensor) > depth:
+                continue
+            if mark in COMBINING and dep.kind == "RED" and not dep.hard:
+                shared = self._shared_by_some(index, dep, under, depth) if mark == "vector" else None
+                if shared is not None:
+                    return self._pair(kind, dep, *shared, node.name)
                 continue
             for source in (n.placement for n in self.nests(dep.source) if n.placement in under):
                 for target in (n.placement for n in self.nests(dep.target) if n.placement in under):
@@ -323,6 +330,24 @@ class Checker:
                         target,
                     )
         return self._rewrites(node, depth, under, kind)
+
+    def _shared_by_some(self, index: int, dep: Dep, under: set[str], depth: int) -> tuple[str, str, isl.Map] | None:
+        """Return two lanes that combine into one cell while a third, which goes with them, has another, or None: lanes combine all into one
+        cell, or each into its own."""
+        write = self.schedule.statements[dep.source].write
+        for nest in (n for n in self.nests(dep.source) if dep.source == dep.target and n.placement in under):
+            if _is_alike_in_all(write, nest, nest.loops[depth]):
+                continue
+            placement, points = nest.placement, self.points[nest.placement]
+            lanes = isl.Map.universe(points.get_space().map_from_set()).intersect_domain(points).intersect_range(points)
+            for level in range(points.dim(DT.set)):
+                lanes = lanes.equate(DT.in_, level, DT.out, level) if level != depth else lanes
+            one_cell = self.placed(index, dep, placement, placement).intersect(lanes)
+            alone = lanes.subtract(one_cell).subtract(one_cell.reverse()).subtract(lanes.intersect(isl.Map.identity(lanes.get_space())))
+            shared = one_cell.subtract(isl.Map.identity(lanes.get_space())).intersect_domain(alone.domain())
+            if not shared.is_empty():
+                return placement, placement, shared
+        return None
 
     def _rewrites(self, node: Loop, depth: int, under: set[str], kind: Fault) -> Violation | None:
         """Return two iterations that both compute one instance into one shared buffer, or None."""
@@ -364,6 +389,14 @@ class Checker:
         write: Access = self.schedule.statements[at.statement].write
         values = {**params, **at.iters}
         return tensor, tuple(None if isinstance(e, Within) else evaluate(e, values) for e in write.index)
+
+
+def _is_alike_in_all(write: Access, nest: Nest, lane: str) -> bool:
+    """Tell whether it is plain that lanes write one cell, or each its own: no index has the lane, or one goes up or down with it."""
+    exprs = nest.iter_exprs()
+    index = [affine.substitute(e, exprs) for e in write.index if not isinstance(e, Within)]
+    moving = [affine.linear(e).terms for e in index if lane in affine.name_set(e)]
+    return not moving or any([term for term, _ in terms if lane in affine.name_set(term)] == [Name(lane)] for terms in moving)
 
 
 def _in_words(statement: Statement, *instances: isl.Set) -> list[isl.Set]:

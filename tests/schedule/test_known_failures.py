@@ -255,3 +255,15 @@ def test_a_message_is_the_same_in_every_run():
         seen.add(run.stdout)
     (message,) = seen
     assert message.startswith("error[S0302]")
+
+
+def test_lanes_that_share_a_cell_with_some_of_the_others_are_refused():
+    """Four lanes add to y[d - 0], four to y[d - 1], …: neither all lanes into one cell, nor each into its own."""
+    operator = "op f(x: f32[M, A, 4]) -> (y: f32[M]) {\n    y[i] = sum(a, b) x[i, a, b]\n}\n"
+    own = "distribute y.acc at i -> d\n    skew d by a"
+    with pytest.raises(CompileError, match="S0303") as refused:
+        legal(f"{operator}schedule f for cpu {{\n    {own}\n    fuse a, b -> q\n    split q by 16 -> qo, qi\n    vectorize qi\n}}")
+    assert "`y.0.acc` at (i=1, a=0, b=0) and `y.0.acc` at (i=1, a=0, b=1) share the element" in str(refused.value)
+    found, plan = legal(f"{operator}schedule f for cpu {{\n    {own}\n    order d, b, a\n    split a by 8 -> ao, av\n    vectorize av\n}}")
+    for sizes in some_sizes(found.program):
+        assert_same(found.program, plan, sizes)

@@ -104,8 +104,8 @@ class Algebra:
     _polys: dict[Index, Poly] = field(default_factory=dict)
     _texts: dict[Index, str] = field(default_factory=dict)
     _intervals: dict[Monomial, _Interval] = field(default_factory=dict)
-    _decided: dict[Poly, tuple[int, bool]] = field(default_factory=dict)
-    """Whether a sum is certainly not negative, and how deep that was looked for."""
+    _decided: dict[tuple[Poly, int], bool] = field(default_factory=dict)
+    """Whether a sum is certainly not negative when that is looked for so deep: bounds put in in another order lead to the same sum."""
 
     @staticmethod
     def of(ranges: Ranges) -> Algebra:
@@ -359,11 +359,9 @@ class Algebra:
             decides = boundless <= fact.products and not products.isdisjoint(fact.products)
             if decides and self.interval(poly - fact)[0] >= 0:
                 return True
-        looked, certain = self._decided.get(poly, (0, False))
-        if not certain and looked < depth:
-            certain = self._nonnegative_when_bounded(poly, depth - 1)
-            self._decided[poly] = depth, certain
-        return certain
+        if (poly, depth) not in self._decided:
+            self._decided[poly, depth] = depth > 0 and self._nonnegative_when_bounded(poly, depth - 1)
+        return self._decided[poly, depth]
 
     def _nonnegative_when_bounded(self, poly: Poly, depth: int) -> bool:
         """Replace one atom of `poly` by a bound that makes the sum no larger, and ask again."""

@@ -9,7 +9,7 @@ round it takes its time, and so does combining lanes to one element.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, log2, prod
 
 from codegen.dtypes import f32
@@ -76,17 +76,18 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
     allocated = [s.buffer for s in statements(*function.body) if isinstance(s, Alloc)]
     registers = frozenset(b.name for b in allocated if b.space in ("registers", "tiles"))
     shapes = {b.name: b.shape for b in (*function.params, *allocated)}
-    turns: dict[tuple[int, int, tuple[int, ...]], _Turn] = {}
+    rates: dict[tuple[int, int, tuple[int, ...]], _Rate] = {}
 
     def block_cycles(block: Block, sizes: Mapping[str, int]) -> float:
         vector = next((loop for loop in block.path if loop.kind == "vector"), None)
         copies = {loop.var: max(1, trips(loop, sizes)) for loop in block.path if loop.kind == "unroll"}
         width = max(1, trips(vector, sizes)) if vector is not None else 1
         key = id(block.body), width, tuple(copies.values())
-        if key not in turns:
+        if key not in rates:
             asked = {loop.var: max(copies[loop.var], loop.extent or 1) for loop in block.path if loop.kind == "unroll"}
-            turns[key] = _Turn(block, vector, asked, machine.lanes(f32), registers, shapes)
-        return block.iterations / (width * prod(copies.values())) * turns[key].cycles(sizes)
+            rates[key] = _Turn(block, vector, asked, machine.lanes(f32), registers, shapes).rate()
+        count = 0 if (loop := _serial_loop(block)) is None else trips(loop, sizes)
+        return block.iterations / (width * prod(copies.values())) * rates[key].cycles(count)
 
     def cycles(sizes: Mapping[str, int]) -> float:
         own, shared = 0.0, 0.0
@@ -99,13 +100,18 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
             else:
                 own += taken
         taken = own + (kernel_cycles(shared, threads) if shared else kernel_cycles(0.0, 1))
-        touched = sum(prod(evaluated(n, sizes) or 0 for n in p.shape) * p.dtype.size_bytes for p in function.params)
-        if touched <= machine.l2_bytes:
-            return taken
-        return max(taken, touched / (STREAM_BYTES if touched <= machine.cache_bytes else FAR_BYTES))
+        return max(taken, memory_cycles(function, sizes, machine))
 
     threads = machine.threads
     return cycles
+
+
+def memory_cycles(function: Function, sizes: Mapping[str, int], machine: Machine) -> float:
+    """Return the cycles in which all that `function` takes and returns at these sizes arrives: none from the second-level cache."""
+    touched = sum(prod(evaluated(n, sizes) or 0 for n in p.shape) * p.dtype.size_bytes for p in function.params)
+    if touched <= machine.l2_bytes:
+        return 0.0
+    return touched / (STREAM_BYTES if touched <= machine.cache_bytes else FAR_BYTES)
 
 
 def _round_cycles(block: Block) -> float:
@@ -113,6 +119,25 @@ def _round_cycles(block: Block) -> float:
     loop = block.path[-1]
     is_constant = isinstance(loop.lo, Int) and isinstance(loop.hi, Int)
     return block.rounds * LOOP_CYCLES + block.entries * (0.0 if is_constant else _ENTRY_CYCLES)
+
+
+def _serial_loop(block: Block) -> For | None:
+    """Return the innermost loop around a block that is neither lanes nor copies."""
+    return next((one for one in reversed(block.path) if one.kind not in ("vector", "unroll")), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """What the lanes and copies of a block take together, whatever the sizes are: as long as they keep units `busy`, or as the next
+    iteration waits for what is `forwarded` to it in memory. `sums`: whether it waits for a sum in registers."""
+
+    busy: float
+    forwarded: float
+    sums: bool
+
+    def cycles(self, count: int) -> float:
+        """Return the cycles of one of `count` iterations."""
+        return max(self.busy, self.forwarded, LATENCY_CYCLES * min(1.0, count / OVERLAPPED_STEPS) if self.sums else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +150,10 @@ class _Turn:
     lanes: int
     registers: frozenset[str]
     shapes: Mapping[str, tuple[Index, ...]]
-    _rates: list[float] = field(default_factory=list)
 
-    def cycles(self, sizes: Mapping[str, int]) -> float:
-        if not self._rates:
-            self._rates.append(self._busy())
-        return max(self._rates[0], self._waiting(sizes))
+    def rate(self) -> _Rate:
+        loop = _serial_loop(self.block)
+        return _Rate(self._busy(), *((0.0, False) if loop is None else self._waiting(loop)))
 
     @property
     def vectors(self) -> int:
@@ -240,22 +263,17 @@ class _Turn:
         else:
             taken.stored += copies * vectors * self.lanes
 
-    def _waiting(self, sizes: Mapping[str, int]) -> float:
-        """Return what an iteration waits for that the one before it has made."""
-        loop = next((one for one in reversed(self.block.path) if one.kind not in ("vector", "unroll")), None)
-        if loop is None:
-            return 0.0
-        count = trips(loop, sizes)
+    def _waiting(self, loop: For) -> tuple[float, bool]:
+        """Return how long an iteration of a loop waits for what the one before it has stored, and whether it waits for a sum of it."""
         own = {s.buffer.name for s in statements(*loop.body) if isinstance(s, Alloc)}
-        waits = 0.0
+        forwarded, sums = 0.0, False
         for s in (s for s in self.block.statements if isinstance(s, Store) and s.buffer not in own):
             again = [n for n in loads(s.value) if n.buffer == s.buffer]
             if s.buffer in self.registers:
-                if any(n.index == s.index for n in again) and loop.var not in free_vars(*s.index):
-                    waits = max(waits, LATENCY_CYCLES * min(1.0, count / OVERLAPPED_STEPS))
+                sums |= any(n.index == s.index for n in again) and loop.var not in free_vars(*s.index)
             elif any(a != b and loop.var in free_vars(a) for n in again for a, b in zip(s.index, n.index, strict=True)):
-                waits = max(waits, (PARTS_CYCLES if self._is_part() else FORWARD_CYCLES) + LATENCY_CYCLES)
-        return waits
+                forwarded = (PARTS_CYCLES if self._is_part() else FORWARD_CYCLES) + LATENCY_CYCLES
+        return forwarded, sums
 
 
 def _operations(n: Expr) -> float:

@@ -157,22 +157,24 @@ def compile_kernel(
     )
     lowered = of_target(scheduled.plan, dump=dump, threads=threads, clock=clock)
     cases: tuple[SizeCase, ...] = ()
-    added: tuple[Scheduled, ...] = ()
+    added: tuple[Planned, ...] = ()
     if rules is not None and rules.at and rules.cases and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
         lowered, cases, added = with_cases(
             Planned(scheduled, lowered),
             rules.at,
             lambda at, known: scheduled_by(replace(rules, at=at, sampled=not known), known),
-            lambda other: of_target(other.plan, threads=threads, most=most_scanned(lowered)),
+            lambda other: of_target(other.plan, threads=threads, most=most_scanned(lowered), proves=False),
             machine,
         )
+        for case in added:
+            prove_bounds(case.lowered.function, case.lowered.given)
         clock("cases")
     outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts, program)
     if outcome:
         clock("validate")
     if dump is not None and outcome:
         dump("validate", outcome)
-    named = tuple(dict.fromkeys(n for made in (scheduled, *added) for n in made.plan.named))
+    named = tuple(dict.fromkeys(n for made in (scheduled, *(case.scheduled for case in added)) for n in made.plan.named))
     text = emit(lowered.function, target, usable(named, target))
     clock("emit")
     if dump is not None:
@@ -268,8 +270,10 @@ def loops_of(
     vector_bytes: int = 64,
     vector_registers: int = 32,
     most: int | None = None,
+    proves: bool = True,
 ) -> Lowered:
-    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers.
+    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers, which
+    is proven here, or (not `proves`) by the caller, of those loops that will run.
     `contracts`: for a target with multiply-adds. There a product that a reduction sums is added by one, and in fast mode every product
     that is added to something; elsewhere the two round one after the other. `masked_bytes`: of how many bytes
     elements are that the target loads under masks; `vector_bytes`: what each
@@ -312,8 +316,9 @@ def loops_of(
     verify(function)
     check_buffers(plan.program.name, function)
     clock("loops")
-    prove_bounds(function, lowered.given)
-    clock("bounds")
+    if proves:
+        prove_bounds(function, lowered.given)
+        clock("bounds")
     if dump is not None:
         dump("loops", show_loops(function))
     streamed = {s.buffer for s in stores(*function.body) if s.stream}

@@ -83,7 +83,7 @@ NEAR = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A schedule and the loops of it. `known`: the sizes that are numbers there."""
+    """A schedule and the loops of it, still to be proven to stay inside their buffers. `known`: the sizes that are numbers there."""
 
     scheduled: Scheduled
     lowered: Lowered
@@ -172,8 +172,8 @@ class _Kernel:
 
 def with_cases(
     base: Planned, at: Mapping[str, int], scheduled_at: ScheduledAt, loops: Callable[[Scheduled], Lowered], machine: Machine
-) -> tuple[Lowered, tuple[SizeCase, ...], tuple[Scheduled, ...]]:
-    """Return the loops of a kernel with those of its cases, the cases, none where one serves all sizes, and the schedules that were added.
+) -> tuple[Lowered, tuple[SizeCase, ...], tuple[Planned, ...]]:
+    """Return the loops of a kernel with those of its cases, the cases, none where one serves all sizes, and what was planned for each.
     `at`: the samples that `base` was scheduled for; `scheduled_at` schedules for others, and with sizes that are numbers, `loops` lowers
     what it returns."""
     program = base.scheduled.plan.program
@@ -187,7 +187,7 @@ def with_cases(
         return base.lowered, (), ()
     samples = ", ".join(f"{name} = {size}" for name, size in own.items())
     told = (*(case.told for case in cases), SizeCase("all others", f"scheduled for {samples}", _text(base)))
-    return _joined(kernel, cases), told, tuple(case.planned.scheduled for case in cases)
+    return _joined(kernel, cases), told, tuple(case.planned for case in cases)
 
 
 def _predicted(base: Planned, at: Mapping[str, int], machine: Machine) -> Cycles:

@@ -463,6 +463,21 @@ def test_strange_numbers_are_treated_as_torch_does() -> None:
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_floats_are_rounded_once(dtype: torch.dtype) -> None:
+    def f(x: Tensor, a: Tensor) -> tuple[Tensor, ...]:
+        return (
+            torch.exp2(x), torch.log2(a), torch.log10(a), torch.rsqrt(a), x.round(decimals=1), torch.add(x, a, alpha=0.3),
+            torch.sub(x, a, alpha=0.3), torch.addcmul(x, x, a, value=-0.3), torch.addcdiv(x, x, a, value=3.14), torch.lerp(x, a, 0.3),
+            torch.addmm(x, x, a, alpha=0.3, beta=0.7), torch.baddbmm(x[None], x[None], a[None], alpha=0.3),
+        )  # fmt: skip
+
+    x, a = made(12, 12, low=-6, high=6).to(dtype), made(12, 12, low=0.1, high=5).to(dtype)
+    for k, (found, wanted) in enumerate(zip(computed(f, (x, a)), f(x.double(), a.double()), strict=True)):
+        error = np.abs(found.astype(np.float64) - wanted.numpy())
+        assert (error <= 0.51 * torch.finfo(dtype).eps * np.maximum(np.abs(wanted.numpy()), 0.03)).all(), k
+
+
 def test_what_takes_no_tensor_and_no_rule_serves_is_computed_by_torch_once() -> None:
     def scaled(x: Tensor) -> Tensor:
         return x * torch.kaiser_window(4) + torch.fft.fftfreq(4) - torch.blackman_window(4)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from math import factorial, inf, log, pi
+from math import factorial, inf, pi
 from typing import Any
 
-from codegen.dtypes import DTYPES, DType
+from codegen.dtypes import DTYPES, DType, compute_dtype
 from stdlib.aten.call import Call, Number, Operand, Rule, promoted
 from tensorlang.graph.nodes import Value
 
@@ -73,19 +73,24 @@ def shift(operator: str) -> Rule:
 def add(n: Call, a: Operand, b: Operand, *, alpha: Number = 1) -> Value:
     if n.dtype == BOOL:
         return n.op("logical_or", *n.operands(a, b, dtype=BOOL))
-    return n.op("add", *n.operands(a, _times(n, b, alpha), dtype=n.dtype))
+    return _combined(n, "add", a, b, alpha)
 
 
 def subtract(n: Call, a: Operand, b: Operand, *, alpha: Number = 1) -> Value:
-    return n.op("sub", *n.operands(a, _times(n, b, alpha), dtype=n.dtype))
+    return _combined(n, "sub", a, b, alpha)
 
 
 def subtract_from(n: Call, a: Operand, b: Operand, alpha: Number = 1) -> Value:
     return subtract(n, b, a, alpha=alpha)
 
 
-def _times(n: Call, x: Operand, alpha: Number) -> Operand:
-    return x if alpha == 1 else n.op("mul", *n.operands(x, alpha, dtype=n.dtype))
+def _combined(n: Call, operator: str, a: Operand, b: Operand, alpha: Number) -> Value:
+    """Narrow floats are multiplied and added before they are rounded."""
+    if alpha == 1:
+        return n.op(operator, *n.operands(a, b, dtype=n.dtype))
+    wide = compute_dtype(n.dtype)
+    scaled = n.op("mul", *n.operands(b, alpha, dtype=wide))
+    return n.cast(n.op(operator, n.value(a, wide), scaled), n.dtype)
 
 
 def multiply(n: Call, a: Operand, b: Operand) -> Value:
@@ -148,28 +153,14 @@ def square(n: Call, x: Value) -> Value:
     return n.op("mul", x, x)
 
 
-def rsqrt(n: Call, x: Value) -> Value:
-    return n.op("map", n.op("map", n.cast(x, n.dtype), f="sqrt"), f="reciprocal")
-
-
-def logarithm(base: float) -> Rule:
-    def rule(n: Call, x: Value) -> Value:
-        return n.op("mul", n.op("map", n.cast(x, n.dtype), f="log"), n.filled((), n.dtype, 1 / log(base)))
-
-    return rule
-
-
 def rounded(n: Call, x: Value, *, decimals: int) -> Value:
     """Of a number that many digits are left behind the point, or before it zeros."""
     if not x.dtype.is_float or decimals == 0:
         return n.op("map", x, f="round") if x.dtype.is_float else x
-    power = n.filled((), x.dtype, 10.0 ** abs(decimals))
+    wide = compute_dtype(x.dtype)
+    power = n.filled((), wide, 10.0 ** abs(decimals))
     before, after = ("mul", "div") if decimals > 0 else ("div", "mul")
-    return n.op(after, n.op("map", n.op(before, x, power), f="round"), power)
-
-
-def power_of_two(n: Call, x: Value) -> Value:
-    return n.op("map", n.op("mul", n.cast(x, n.dtype), n.filled((), n.dtype, log(2))), f="exp")
+    return n.cast(n.op(after, n.op("map", n.op(before, n.cast(x, wide), power), f="round"), power), x.dtype)
 
 
 def derivative(n: Call, order: int, x: Value) -> Value:
@@ -209,14 +200,16 @@ def _derivative_of_cotangent(order: int) -> list[float]:
 
 
 def linear_between(n: Call, start: Value, end: Value, weight: Operand) -> Value:
-    a, b, w = n.operands(start, end, weight, dtype=n.dtype)
-    return n.op("add", a, n.op("mul", n.op("sub", b, a), w))
+    a, b, w = n.operands(start, end, weight, dtype=compute_dtype(n.dtype))
+    return n.cast(n.op("add", a, n.op("mul", n.op("sub", b, a), w)), n.dtype)
 
 
 def add_product(operator: str) -> Rule:
     def rule(n: Call, x: Value, a: Value, b: Value, *, value: Number = 1) -> Value:
-        x, a, b = n.operands(x, a, b, dtype=n.dtype)
-        return n.op("add", x, n.value(_times(n, n.op(operator, a, b), value), n.dtype))
+        wide = compute_dtype(n.dtype)
+        x, a, b = n.operands(x, a, b, dtype=wide)
+        y = n.op(operator, a, b)
+        return n.cast(n.op("add", x, y if value == 1 else n.op("mul", y, n.filled((), wide, value))), n.dtype)
 
     return rule
 
@@ -367,7 +360,8 @@ def _largest(dtype: DType) -> float:
 
 
 MAPPED = {
-    "exp": "exp", "log": "log", "sqrt": "sqrt", "reciprocal": "reciprocal", "erf": "erf", "sin": "sin", "cos": "cos", "tan": "tangent",
+    "exp": "exp", "exp2": "exp2", "log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt", "rsqrt": "rsqrt",
+    "reciprocal": "reciprocal", "erf": "erf", "sin": "sin", "cos": "cos", "tan": "tangent",
     "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh",
     "atanh": "atanh", "sigmoid": "sigmoid", "log1p": "log1p", "expm1": "expm1", "abs": "magnitude", "neg": "negate", "relu": "relu",
     "silu": "silu", "mish": "mish", "hardswish": "hard_swish",
@@ -398,10 +392,6 @@ RULES: dict[str, Rule] = {
     "polygamma": derivative,
     "prims::div": divide_within,
     "square": square,
-    "rsqrt": rsqrt,
-    "log2": logarithm(2),
-    "log10": logarithm(10),
-    "exp2": power_of_two,
     "atan2": binary("angle_of"),
     "lerp": linear_between,
     "addcmul": add_product("mul"),

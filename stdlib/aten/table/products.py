@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from codegen.dtypes import compute_dtype
 from stdlib.aten.call import Call, Number, Rule
 from stdlib.onnx.table.contract import product
 from tensorlang.graph.nodes import Value, View
@@ -47,18 +48,25 @@ def linear(n: Call, x: Value, weight: Value, bias: Value | None = None) -> Value
 def addmm(n: Call, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1) -> Value:
     if beta == alpha == 1 and len(bias.shape) <= 2:
         return n.op("gemm", a, b, n.view(bias, (1,) * (2 - len(bias.shape)) + bias.shape))
-    return _scaled_sum(n, bias, n.op("matmul", a, b), beta, alpha)
+    return _scaled_sum(n, bias, product, a, b, beta, alpha)
 
 
 def baddbmm(n: Call, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1) -> Value:
-    return _scaled_sum(n, bias, batched(n, a, b), beta, alpha)
+    return _scaled_sum(n, bias, batched, a, b, beta, alpha)
 
 
 def addmv(n: Call, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1) -> Value:
-    return _scaled_sum(n, bias, product(n, a, b), beta, alpha)
+    return _scaled_sum(n, bias, product, a, b, beta, alpha)
 
 
-def _scaled_sum(n: Call, bias: Value, y: Value, beta: Number, alpha: Number) -> Value:
+def _scaled_sum(n: Call, bias: Value, multiplied: Callable[..., Value], a: Value, b: Value, beta: Number, alpha: Number) -> Value:
+    """Narrow floats are scaled before they are rounded."""
+    wide = n.dtype if alpha == beta == 1 else compute_dtype(n.dtype)
+    y = multiplied(n, n.cast(a, wide), n.cast(b, wide))
+    return n.cast(_sum_of_scaled(n, n.cast(bias, wide), y, beta, alpha), n.dtype)
+
+
+def _sum_of_scaled(n: Call, bias: Value, y: Value, beta: Number, alpha: Number) -> Value:
     y = y if alpha == 1 else n.op("mul", *n.operands(y, alpha, dtype=y.dtype))
     if beta == 0:
         return y

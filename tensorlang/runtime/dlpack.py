@@ -16,7 +16,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, from_numpy
 from tensorlang.saved import dlpack as reader
-from tensorlang.saved.dlpack import BITS, CODES, OWN_CODES, managed_by
+from tensorlang.saved.dlpack import BITS, CODES, OWN_CODES, tensor_in
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ class Dlpack:
         if dtype is None or dtype.name not in OWN_CODES:
             return self.array.__dlpack__(**options)
         capsule = self.array.view(BITS[self.array.dtype.itemsize]).__dlpack__(**options)
-        tensor = managed_by(capsule)[1].tensor
+        tensor = tensor_in(capsule)[1].tensor
         tensor.code, tensor.bits = OWN_CODES[dtype.name], dtype.bits
         return capsule
 

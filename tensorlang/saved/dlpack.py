@@ -95,7 +95,7 @@ def imported(value: Any, types: Mapping[tuple[int, int], np.dtype[Any]]) -> Arra
         capsule = value.__dlpack__(max_version=VERSION)
     except TypeError:  # made before there were versions
         capsule = value.__dlpack__()
-    name, managed = managed_by(capsule)
+    name, managed = tensor_in(capsule)
     if managed.major > VERSION[0]:
         raise BufferError(f"it speaks version {managed.major} of DLPack, which is newer than {VERSION[0]}")
     tensor = managed.tensor
@@ -110,12 +110,12 @@ def imported(value: Any, types: Mapping[tuple[int, int], np.dtype[Any]]) -> Arra
     return np.empty(shape, dtype) if 0 in shape else np.asarray(owner).view(dtype)
 
 
-def managed_by(capsule: object) -> tuple[bytes, _Managed | _Versioned]:
+def tensor_in(value: object) -> tuple[bytes, _Managed | _Versioned]:
     """Return the tensor of a capsule that nobody has read yet, and what such capsules are called."""
-    name = next((name for name in _KINDS if _is_called(capsule, name)), None)
+    name = next((name for name in _KINDS if _is_called(value, name)), None)
     if name is None:
-        raise ValueError(f"`__dlpack__` returned {capsule!r}, which is no capsule of a tensor")
-    return name, _KINDS[name].from_address(_pointer(capsule, name))
+        raise ValueError(f"`__dlpack__` returned {value!r}, which is no capsule of a tensor")
+    return name, _KINDS[name].from_address(_pointer(value, name))
 
 
 def _dtype(tensor: _Tensor, flags: int, types: Mapping[tuple[int, int], np.dtype[Any]]) -> np.dtype[Any]:

@@ -89,7 +89,7 @@ def test_a_capsule_of_bf16_says_so_and_its_memory_is_given_back_once() -> None:
     before = sys.getrefcount(x)
     for options in ({}, {"max_version": (1, 0)}):
         capsule = tl.dlpack(x).__dlpack__(**options)
-        tensor = dlpack.managed_by(capsule)[1].tensor
+        tensor = dlpack.tensor_in(capsule)[1].tensor
         assert (tensor.code, tensor.bits, tensor.lanes, tensor.rank) == (4, 16, 1, 1)
         del capsule, tensor
     found = imported(tl.dlpack(x))

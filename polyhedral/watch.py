@@ -83,7 +83,7 @@ def instances_of(
         yield keys, Instance(nest.statement, iters, loops)
 
 
-def are_more_than(most: int, schedule: Schedule, placement: str, sizes: Mapping[str, int], fixed: Mapping[str, int] | None = None) -> bool:
+def has_more(most: int, schedule: Schedule, placement: str, sizes: Mapping[str, int], fixed: Mapping[str, int] | None = None) -> bool:
     """Tell whether a placement has more than `most` instances at these sizes, however many there are: loop by loop, from the outermost."""
     points = _points(schedule.nests[placement], sizes, fixed)
     depths = range(1, len(schedule.nests[placement].loops) + 1)

@@ -14,7 +14,7 @@ from polyhedral.expr import Expr, Name
 from polyhedral.legality import Violation
 from polyhedral.model import AT_ONCE, COMBINING, Statement
 from polyhedral.order import Instance
-from polyhedral.watch import are_more_than, element_of, first_iters, instances_of
+from polyhedral.watch import element_of, first_iters, has_more, instances_of
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor.nodes import Program
@@ -81,7 +81,7 @@ def space(
     seen = witness.target.iters if witness is not None and witness.target.statement in names else min(least, key=lambda f: [*f.values()])
     every = dict.fromkeys(n for s in sorted(statements, key=lambda s: s.iters != iters) for n in s.iters)
     fixed = {n: next((f[n] for f in (seen, *least) if n in f), 0) for n in every if n not in (rows, columns)}
-    countless = any(are_more_than(MOST, plan.placed, name, sizes, fixed) for name in placements)
+    countless = any(has_more(MOST, plan.placed, name, sizes, fixed) for name in placements)
     drawn = [f for name in placements for f in _run(plan, name, sizes, fixed)] if not countless else []
     if countless or len(drawn) > MOST:
         raise error("C0241", f"more than {MOST} instances are too many to draw", help="give smaller sizes")

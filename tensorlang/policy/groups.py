@@ -26,7 +26,7 @@ FEWEST_LANES = 4
 class FusionGroup:
     """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes, or that make up a
     contraction between transformations, or attention in one pass over the keys. `fused`: they share all their loops; `joint`:
-    their steps; `asked`: the last asks for few elements of the first."""
+    their steps, or terms that data name; `asked`: the last asks for few elements of the first."""
 
     head: Definition
     members: tuple[Definition, ...]

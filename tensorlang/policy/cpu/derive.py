@@ -33,6 +33,7 @@ from tensorlang.policy.cpu.recurrence_terms import with_terms_apart
 from tensorlang.policy.cpu.recurrences import derive_recurrence, is_joined
 from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
+from tensorlang.policy.cpu.shared_scatters import derive_shared_scatters
 from tensorlang.policy.cpu.shared_sums import shared_sums
 from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of, repeats_recurrences
 from tensorlang.policy.cpu.unread import trim_unread
@@ -114,7 +115,7 @@ def _derive_inside(d: Deriver, group: FusionGroup) -> None:
 
 def _derive_group(d: Deriver, group: FusionGroup) -> None:
     if group.joint:
-        if not derive_joint_steps(d, group):
+        if not derive_joint_steps(d, group) and not derive_shared_scatters(d, group):
             for head in group.members:
                 _derive_group(d, FusionGroup(head, (head,), len(head.axes)))
         return

@@ -56,6 +56,7 @@ from tensorlang.policy.cpu.joint_steps import with_joint_steps
 from tensorlang.policy.cpu.narrow_rows import has_narrow_rows
 from tensorlang.policy.cpu.nests import WORTH_TURNING
 from tensorlang.policy.cpu.row_lanes import has_row_lanes
+from tensorlang.policy.cpu.shared_scatters import with_shared_scatters
 from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_itself, with_lifted
@@ -98,7 +99,9 @@ def fused(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
     """Return the strips of groups with those joined that may share a loop nest, each where the last of its members was."""
     if d.plain:
         return strips(d, groups)
-    return _gathered(d, [_in_shared_loops(d, strip) for strip in strips(d, _contracted(d, with_joint_steps(d, groups)))])
+    return _gathered(
+        d, [_in_shared_loops(d, strip) for strip in strips(d, _contracted(d, with_shared_scatters(d, with_joint_steps(d, groups))))]
+    )
 
 
 def _in_shared_loops(d: Deriver, strip: Strip) -> Strip:

@@ -12,9 +12,9 @@ Where a size is a small number, axes merge, rows are written out, and lanes are 
 program with that number. One is looked at for each size, a few for lengths of rows, where the loops at hand take long for what there is
 to do.
 
-What is derived for few and for many of each size is looked at, too, and for two sizes where each of them alone makes another schedule: a
-case is for the box of sizes in which it gains most on what would run there otherwise, and the one that gains most is made first, and asked
-last.
+What is derived for few and for many of each size, and for few of two, is looked at, too: next always where all loops so far are predicted
+to take longest for what there is to do. A case is for the box of sizes in which it gains most on what would run there otherwise, and the
+one that gains most is made first, and asked last.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
-from itertools import combinations, islice, product
+from itertools import chain, combinations, product
 from math import inf, isqrt, log
-from operator import eq, ge, le
+from operator import eq, ge, le, ne
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import i64
@@ -34,13 +34,14 @@ from codegen.loops.opened import opened
 from codegen.loops.verify import verify
 from codegen.loops.walk import binders, free_vars, fresh_for, map_stmt, rename, statements, walk
 from tensorlang.artifact import SizeCase
-from tensorlang.backends.cpu.function_cycles import cycles_at_sizes
+from tensorlang.backends.cpu.function_cycles import cycles_at_sizes, memory_cycles
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
 from tensorlang.policy.cpu.cost import START_CYCLES
 from tensorlang.policy.deriver import Exactly
 from tensorlang.policy.machine import Machine
+from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.widths import LARGEST
 
 Cycles: TypeAlias = "Callable[[Planned, Mapping[str, int]], float]"
@@ -53,12 +54,16 @@ _Side: TypeAlias = "tuple[int, int]"
 """The first and the last place of a size in a grid."""
 FEW, TIMES = (1, 3), 64
 """What a size is in other samples: so few, or so many times as much as in the samples at hand."""
+FEWEST, USUAL = 64, 256
+"""Where one size is few or many, the others are what they are in the samples at hand, if no less than the first, and else the second."""
 KNOWN = (1, 2, 3, 4)
 """Numbers that a size may be in loops of its own."""
 FEW_MORE = 6
 """What a size that has such loops is in a sample of few: more than in any of these."""
 DEAR = 1.5
-"""How many times as long loops have to take for a unit of a size that is such a number as where they are fastest."""
+"""How many times as long loops have to take for what there is to do as where they are fastest, for others to be looked at."""
+UNNOTICED = 5_000.0
+"""Cycles that a call may take longer without being dear: about a microsecond."""
 MOST_SAMPLES = 9
 """Combinations of sizes that schedules are derived for."""
 MOST_FOUND = 5
@@ -66,7 +71,9 @@ MOST_FOUND = 5
 MOST_CASES = 4
 """Cases of a kernel for ranges of sizes, the one for the samples among them."""
 MOST_LOOKED_AT = 1_000
-"""Nodes of all loops that are looked at but the last: those of larger kernels take too long to make several times."""
+"""Nodes of the loops in which sizes are known that are looked at, but for the last: larger ones take too long to make several times."""
+MOST_FOR_RANGES = 2_500
+"""The same of loops for other samples."""
 MOST_SIZES = 3
 """Open sizes of a kernel with more nodes than that for which others are looked at."""
 MOST_NODES = 4_000
@@ -77,6 +84,8 @@ GAIN = 0.7
 """What a case has to take somewhere of what would run there otherwise."""
 MARGIN = 0.85
 """What it has to take for a gain to be counted: what is predicted is not what is measured."""
+DREADED = 3
+"""How many times as much a loss counts as a gain."""
 NEAR = 1.5
 """How many times as large one number is as another that is as good for a limit."""
 
@@ -135,11 +144,11 @@ class _Case:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Numbers of each size that loops are compared at: one, that of the samples, many, and one between the first two."""
+    """Numbers of each size that loops are compared at: one, that of the samples, many, and numbers between these."""
 
     steps: Mapping[str, tuple[int, ...]]
     points: tuple[tuple[int, ...], ...]
-    """Of each size, the place of its number in `steps`: where at most two are not as in the samples, or each is the least or the most."""
+    """Of each size, the place of its number in `steps`: where few are not as in the samples, or each is the least or one of the most."""
     home: tuple[int, ...]
     """Where all are that are not the same at all points."""
 
@@ -158,11 +167,17 @@ class _Kernel:
     scheduled_at: ScheduledAt
     loops: Callable[[Scheduled], Lowered]
     cycles: Cycles
+    machine: Machine
 
     @property
     def named(self) -> Mapping[str, str]:
         """What sizes are called in loops."""
         return dict(zip(self.base.scheduled.plan.program.sizes, self.base.lowered.function.sizes, strict=True))
+
+    def memory_cycles(self, sizes: Mapping[str, int]) -> float:
+        """Return the cycles in which all that the loops take and return arrives."""
+        function = self.base.lowered.function
+        return memory_cycles(function, {self.named[name]: n for name, n in sizes.items()}, self.machine)
 
     def opened(self, planned: Planned) -> tuple[Stmt, ...] | None:
         """Return loops in which sizes are known over the parameters of those at hand; None where these are others."""
@@ -178,10 +193,10 @@ def with_cases(
     what it returns."""
     program = base.scheduled.plan.program
     own = {name: at[name] for name in program.sizes if name in at}
-    kernel = _Kernel(base, own, lambda sample, known: scheduled_at({**at, **sample}, known), loops, _predicted(base, own, machine))
+    kernel = _Kernel(base, own, lambda sample, known: scheduled_at({**at, **sample}, known), loops, _predicted(base, own, machine), machine)
     found = _with_known_sizes(kernel)
     if len(own) <= MOST_SIZES or _nodes(base) <= MOST_LOOKED_AT:
-        found += _for_ranges(kernel, _largest(found))
+        found += _for_ranges(kernel, found)
     cases = _chosen(kernel, found)
     if not cases:
         return base.lowered, (), ()
@@ -229,32 +244,31 @@ def _text(planned: Planned) -> str:
     return str(planned.scheduled.with_idle(planned.lowered.idle))
 
 
-def _others(size: int, known: int) -> list[int]:
-    """Return the other samples of a size: those of few, more than the `known` that there are loops for, are for so many alone, as what is
-    scheduled for the samples at hand is for any."""
-    few = (Exactly(n) for n in (FEW if known <= 1 else (FEW_MORE,)) if n > known and (n == 1 or n < size))
-    return [*few, *(n for n in (TIMES * max(1, size),) if n <= LARGEST)]
+def _few(size: int, known: int) -> list[int]:
+    """Return the samples of few of a size: more than the `known` that there are loops for, and for so many alone, as what is scheduled for
+    the samples at hand is for any; and as many as there are at hand, if these are few."""
+    few = [Exactly(n) for n in (FEW if known <= 1 else (FEW_MORE,)) if n > known and (n == 1 or n < size)]
+    return [*few, *([size] if known < size < FEWEST else [])]
 
 
-def _samples(
-    at: Mapping[str, int], known: Mapping[str, int], base: Planned, planned_for: Callable[[Mapping[str, int]], Planned]
-) -> Iterator[Mapping[str, int]]:
-    """Yield other samples: of one size, few of each before many, those first that there are loops for several numbers of, which gain most;
-    then of two whose loops differ from those at hand and from each other, any two loops once. `planned_for` returns what came of a
-    sample."""
-    others = {name: _others(size, known.get(name, 0)) for name, size in at.items()}
-    every = [(name, n) for name, samples in others.items() for n in samples]
-    few_first = sorted(
-        every, key=lambda sample: (known.get(sample[0], 0) <= 1, sample[1]) if isinstance(sample[1], Exactly) else (True, inf)
-    )
-    alone: list[Mapping[str, int]] = [{name: n} for name, n in few_first]
-    yield from alone
-    seen: set[frozenset[int]] = set()
-    for a, b in combinations(alone, 2):
-        both = frozenset((id(planned_for(a)), id(planned_for(b))))
-        if a.keys() != b.keys() and len(both) == 2 and id(base) not in both and both not in seen:
-            seen.add(both)
-            yield {**a, **b}
+def _many(size: int) -> int:
+    """Return what a size is where there are many of it."""
+    return min(LARGEST, TIMES * max(1, size))
+
+
+def _usual(at: Mapping[str, int]) -> dict[str, int]:
+    """Return what sizes are beside one of which there are few or many: in samples that are all small nothing takes long."""
+    return {name: USUAL if size < FEWEST else size for name, size in at.items()}
+
+
+def _samples(at: Mapping[str, int], known: Mapping[str, int]) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield other samples, with the number of sizes of which there are few or many: usual ones, few or many of one, few of two."""
+    usual = _usual(at)
+    few = [{name: n} for name, size in at.items() for n in _few(size, known.get(name, 0))]
+    many = [{name: _many(size)} for name, size in at.items()]
+    yield from [(0, usual)] if usual != at else []
+    yield from ((1, {**usual, **one}) for one in (*few, *many))
+    yield from ((2, {**usual, **a, **b}) for a, b in combinations(few, 2) if a.keys() != b.keys())
 
 
 def _largest(found: Iterable[Planned]) -> dict[str, int]:
@@ -262,32 +276,48 @@ def _largest(found: Iterable[Planned]) -> dict[str, int]:
     return dict(sorted((pair for planned in found for pair in planned.known.items()), key=lambda pair: pair[1]))
 
 
-def _for_ranges(kernel: _Kernel, known: Mapping[str, int]) -> list[Planned]:
-    """Return the schedules with their loops that are derived for other samples, and are called as those at hand. `known`: the largest
-    number of each size that there are loops for."""
-    seen = {kernel.base.scheduled.schedule.directives: kernel.base}
-    came: list[tuple[Mapping[str, int], Planned]] = []
-    made, found = 0, list[Planned]()
-
-    def planned_for(sample: Mapping[str, int]) -> Planned:
-        return next((planned for of, planned in came if of == sample), kernel.base)
-
-    for sample in islice(_samples(kernel.at, known, kernel.base, planned_for), MOST_SAMPLES):
-        if len(found) == MOST_FOUND or made > MOST_LOOKED_AT:
+def _for_ranges(kernel: _Kernel, numbers: Sequence[Planned]) -> list[Planned]:
+    """Return the schedules with their loops that are derived for other samples, and are called as those at hand: for the usual ones, then
+    one after the other for those at which all loops so far, `numbers` among them, take longest for what there is to do, those where one
+    size is few or many before those where two are."""
+    seen = {kernel.base.scheduled.schedule.directives}
+    made, found, most = 0, list[Planned](), max(MOST_FOR_RANGES, _nodes(kernel.base) // 2)
+    samples, tried = list(_samples(kernel.at, _largest(numbers))), set[int]()
+    for _ in range(MOST_SAMPLES):
+        dear = _dearnesses(kernel, [kernel.base, *numbers, *found], [sample for _, sample in samples])
+        every = enumerate(zip(samples, dear, strict=True))
+        left = [(-few, dearness, -k) for k, ((few, _), dearness) in every if k not in tried and (few == 0 or dearness >= DEAR)]
+        if not left or len(found) == MOST_FOUND or made > most:
             break
+        k = -max(left)[2]
+        tried.add(k)
         try:
-            scheduled = kernel.scheduled_at(sample, {})
-            planned = seen.get(scheduled.schedule.directives) or Planned(scheduled, kernel.loops(scheduled))
-        except CompileError:
+            scheduled = kernel.scheduled_at(samples[k][1], {})
+            if scheduled.schedule.directives in seen:
+                continue
+            seen.add(scheduled.schedule.directives)
+            planned = Planned(scheduled, kernel.loops(scheduled))
+        except (CompileError, Unfit):
             continue
-        except Unfit:
-            break
-        came.append((sample, planned))
-        if scheduled.schedule.directives not in seen:
-            seen[scheduled.schedule.directives] = planned
-            made += _nodes(planned)
-            found += [planned] if _is_alike(kernel.base.lowered, planned.lowered) else []
+        made += _nodes(planned)
+        found += [planned] if _is_alike(kernel.base.lowered, planned.lowered) else []
     return found
+
+
+def _dearnesses(kernel: _Kernel, found: Sequence[Planned], samples: Sequence[Mapping[str, int]]) -> list[float]:
+    """Return how many times as long the fastest of the loops take at each sample as where they are fastest for each operation, or until all
+    that they read has arrived, beside what is hardly noticed."""
+    program = kernel.base.scheduled.plan.program
+    taken, work = list[float](), list[float]()
+    for sizes in samples:
+        fitting = (p for p in found if all(sizes[name] == n for name, n in p.known.items()))
+        taken.append(min(kernel.cycles(planned, sizes) for planned in fitting) - START_CYCLES)
+        work.append(operations(program, sizes))
+    fastest = min((t / w for t, w in zip(taken, work, strict=True) if t > START_CYCLES), default=inf)
+    return [
+        (t + UNNOTICED) / (max(w * fastest, kernel.memory_cycles(sizes)) + UNNOTICED)
+        for t, w, sizes in zip(taken, work, samples, strict=True)
+    ]
 
 
 def _with_known_sizes(kernel: _Kernel) -> list[Planned]:
@@ -299,13 +329,14 @@ def _with_known_sizes(kernel: _Kernel) -> list[Planned]:
     is_row = {name: Var(kernel.named[name]) in rows for name in kernel.at if kernel.named[name] in bounds}
     is_large = _nodes(kernel.base) > MOST_NODES
     numbers = [(n, name) for name in is_row for n in KNOWN if (not is_large if is_row[name] else n == 1)]
+    usual = _usual(kernel.at)
     dear = {(n, name): dearness for n, name in numbers if (dearness := _dearness(kernel, name, n)) >= DEAR}
     made, found, most = 0, list[Planned](), max(MOST_LOOKED_AT, _nodes(kernel.base) // 4)
     for n, name in sorted(dear, key=lambda pair: (pair[0], -dear[pair])):
         if made > most:
             break
         try:
-            scheduled = kernel.scheduled_at({name: n}, {name: n})
+            scheduled = kernel.scheduled_at({**usual, name: n}, {name: n})
             planned = Planned(scheduled, kernel.loops(scheduled), {name: n})
         except CompileError:
             continue
@@ -321,7 +352,7 @@ def _dearness(kernel: _Kernel, name: str, n: int) -> float:
     there are many of all others; 0 where they take hardly longer than to start."""
 
     def taken(size: int) -> float:
-        many = {other: min(LARGEST, TIMES * usual) for other, usual in kernel.at.items()}
+        many = {other: _many(usual) for other, usual in kernel.at.items()}
         return kernel.cycles(kernel.base, {**many, name: size}) - START_CYCLES
 
     if taken(n) < START_CYCLES:
@@ -331,7 +362,7 @@ def _dearness(kernel: _Kernel, name: str, n: int) -> float:
 
 
 def _steps(size: int, least: int = 1) -> tuple[int, ...]:
-    return tuple(sorted({least, isqrt(FEW[-1] * size), size, TIMES * size}))
+    return tuple(sorted({least, isqrt(FEW[-1] * size), size, isqrt(TIMES) * size, TIMES * size}))
 
 
 def _grid(at: Mapping[str, int], known: Mapping[str, int], apart: Container[str] = ()) -> _Grid:
@@ -340,9 +371,11 @@ def _grid(at: Mapping[str, int], known: Mapping[str, int], apart: Container[str]
     steps = {name: _steps(size, FEW_MORE if name in apart else 1) for name, size in at.items()}
     steps |= {name: (n,) for name, n in known.items()}
     home = tuple(steps[name].index(known.get(name, size)) for name, size in at.items())
-    every, corners = ([ends(s) for s in steps.values()] for ends in (lambda s: range(len(s)), lambda s: {0, len(s) - 1}))
-    near = (p for p in product(*every) if sum(a != b for a, b in zip(p, home, strict=True)) <= 2)
-    return _Grid(steps, tuple(dict.fromkeys((*near, *product(*corners)))), home)
+    many, more = [len(s) - 1 for s in steps.values()], [max(0, len(s) - 2) for s in steps.values()]
+    every = product(*(range(len(s)) for s in steps.values()))
+    near = (p for p in every if sum(map(ne, p, home)) <= (1 if any(map(eq, p, more)) else 2))
+    corners = (product(*({0, k} for k in ends)) for ends in (many, more))
+    return _Grid(steps, tuple(dict.fromkeys((*near, *chain(*corners)))), home)
 
 
 def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
@@ -381,37 +414,59 @@ def _case(planned: Planned, grid: _Grid, share_of: Share) -> _Case | None:
     best = min(around, key=shares.__getitem__)
     if shares[best] > GAIN:
         return None
-    gains = {point: 0.0 if MARGIN < found <= 1 else -log(found) for point, found in shares.items()}
+    gains = {point: 0.0 if MARGIN < found <= 1 / MARGIN else -log(found) * (1 if found < 1 else DREADED) for point, found in shares.items()}
     if not planned.known:
         gains[grid.home] = -inf
-    box: list[_Side] = [(k, k) for k in best]
-
-    def gained(axis: int, side: _Side) -> tuple[float, int]:
-        """Return what is gained in the box with another side, and how long that is."""
-        sides = [*box[:axis], side, *box[axis + 1 :]]
-        inside = (gain for p, gain in gains.items() if all(lo <= k <= hi for k, (lo, hi) in zip(p, sides, strict=True)))
-        return sum(inside), side[1] - side[0]
-
-    before: list[_Side] = []
-    while box != before:
-        before = [*box]
-        for axis, steps in enumerate(grid.steps.values()):
-            box[axis] = max(product(range(best[axis] + 1), range(best[axis], len(steps))), key=partial(gained, axis))
+    gain, box = _box([len(steps) for steps in grid.steps.values()], best, gains)
     known = [_Limit(name, "==", n) for name, n in planned.known.items()]
-    limits = [limit for name, side in zip(grid.steps, box, strict=True) for limit in _limits(grid, name, side, grid.sizes(best), share)]
-    return _Case((*known, *limits), grid.sizes(best), shares[best], gained(0, box[0])[0], planned)
+    limits = [limit for axis in range(len(box)) for limit in _limits(grid, axis, box, best, share)]
+    return _Case((*known, *limits), grid.sizes(best), shares[best], gain, planned)
 
 
-def _limits(grid: _Grid, name: str, side: _Side, sizes: Mapping[str, int], share: Callable[[Mapping[str, int]], float]) -> Iterator[_Limit]:
-    """Yield the limits of a size that is in a box from one of its numbers to another: as far towards the next one outside as loops gain,
-    where the other sizes are those at which they gain most."""
-    steps = grid.steps[name]
-    for below, inside, outside in ((False, side[0], side[0] - 1), (True, side[1], side[1] + 1)):
+def _box(lengths: Sequence[int], best: Sequence[int], gains: Mapping[tuple[int, ...], float]) -> tuple[float, list[_Side]]:
+    """Return what is gained in a box around the point `best` of a grid, and its sides: that of most gain of those that grow axis by axis,
+    beginning with each of them."""
+
+    def inside(box: Sequence[_Side], but: int | None = None) -> list[tuple[tuple[int, ...], float]]:
+        """Return the points between all sides `but` one."""
+        sides = [(axis, lo, hi) for axis, (lo, hi) in enumerate(box) if axis != but]
+        return [(p, gain) for p, gain in gains.items() if all(lo <= p[axis] <= hi for axis, lo, hi in sides)]
+
+    def side(box: Sequence[_Side], axis: int) -> _Side:
+        """Return the side along which most is gained, the longest of these, where the others stay."""
+        near = [(p[axis], gain) for p, gain in inside(box, but=axis)]
+        sides = product(range(best[axis] + 1), range(best[axis], lengths[axis]))
+        return max(sides, key=lambda one: (sum(gain for k, gain in near if one[0] <= k <= one[1]), one[1] - one[0]))
+
+    def grown(first: int) -> list[_Side]:
+        box, before = [(k, k) for k in best], list[_Side]()
+        while box != before:
+            before = [*box]
+            for axis in (*range(first, len(lengths)), *range(first)):
+                box[axis] = side(box, axis)
+        return box
+
+    return max(((sum(gain for _, gain in inside(box)), box) for box in map(grown, range(len(lengths)))), key=lambda found: found[0])
+
+
+def _limits(
+    grid: _Grid, axis: int, box: Sequence[_Side], best: Sequence[int], share: Callable[[Mapping[str, int]], float]
+) -> Iterator[_Limit]:
+    """Yield the limits of a size that is in a box from one of its numbers to another: as far towards the next one outside as loops gain
+    where the other sizes are those at which they gain most, and lose nothing where these are the least or the most in the box."""
+    name, steps, side = list(grid.steps)[axis], list(grid.steps.values())[axis], box[axis]
+    inside = [{**grid.sizes([*ends[:axis], 0, *ends[axis + 1 :]])} for ends in (best, [lo for lo, _ in box], [hi for _, hi in box])]
+
+    def gains(number: int) -> bool:
+        most, *others = (share({**sizes, name: number}) for sizes in inside)
+        return most <= GAIN and max(others) <= 1 / MARGIN
+
+    for below, within, outside in ((False, side[0], side[0] - 1), (True, side[1], side[1] + 1)):
         if not 0 <= outside < len(steps):
             continue
-        last, first = steps[inside], steps[outside]
+        last, first = steps[within], steps[outside]
         while max(last, first) > NEAR * min(last, first) and (middle := isqrt(last * first)) not in (last, first):
-            last, first = (middle, first) if share({**sizes, name: middle}) <= GAIN else (last, middle)
+            last, first = (middle, first) if gains(middle) else (last, middle)
         yield _Limit(name, "<=" if below else ">=", last)
 
 

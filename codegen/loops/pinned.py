@@ -139,7 +139,7 @@ def _leaves_one_lane(loop: For) -> bool:
 
 
 def _pinned(loop: For) -> tuple[Stmt, ...]:
-    parts = _each_by_itself(loop)
+    parts = _each_by_itself(loop) or _one_of_several(loop)
     if parts:
         return tuple(s for part in parts for s in _pinned(replace(loop, body=(part,))))
     *lets, last = _under_one_condition(loop.body) or (loop,)
@@ -178,6 +178,13 @@ def _each_by_itself(loop: For) -> tuple[If, ...]:
     own = {b: {k for k, e in enumerate(next(i for c, i in places if c == b)) if e == Var(loop.var)} for b in changed}
     apart = all(any(index[k] == Var(loop.var) for k in own[b]) for b, index in places)
     return found if apart else ()
+
+
+def _one_of_several(loop: For) -> tuple[If, ...]:
+    """Return the parts of a loop of which one runs, or none, as conditions say that are the same in all iterations."""
+    parts = _alternatives(loop.body[0]) if loop.kind in _LEAVES and len(loop.body) == 1 else ()
+    found = tuple(s for s in parts if isinstance(s, If) and not s.orelse and _is_fixed(s.cond, loop, []))
+    return found if 1 < len(found) == len(parts) else ()
 
 
 def _alternatives(stmt: Stmt) -> tuple[Stmt, ...]:

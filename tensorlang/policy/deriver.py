@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -374,9 +374,10 @@ def deriver_of(
     return Deriver(program, machine, layouts, constants, schedule, axes, rewritten=len(schedule.directives))
 
 
-def with_lifted(d: Deriver, name: str) -> Deriver | None:
-    """Return the state in which what the equation of a tensor is made of are tensors of their own, with its axes; None where they stay."""
-    made = parts_apart(d.program, name)
+def with_lifted(d: Deriver, name: str, apart: Callable[[Program, str], Program | str] = parts_apart) -> Deriver | None:
+    """Return the state in which what the equation of a tensor is made of are tensors of their own, with its axes; None where they stay.
+    `apart`: which of its parts, of what `lift` takes."""
+    made = apart(d.program, name)
     if isinstance(made, str):
         return None
     axes = {t.name: x.axes for x in made.definitions for t in x.tensors if t.name not in d.axes}

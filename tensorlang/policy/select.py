@@ -27,6 +27,7 @@ from tensorlang.policy.cpu.recurrences import is_joined
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
 from tensorlang.policy.cpu.scatter_fusion import with_fused_scatters
+from tensorlang.policy.cpu.step_rows import with_rows_apart
 from tensorlang.policy.cpu.strips import Strip
 from tensorlang.policy.cpu.unread import without_unread
 from tensorlang.policy.deriver import Deriver, deriver, samples_of
@@ -308,7 +309,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     else:
         d = deriver(request.program, request.machine, request.layouts, request.constants, request.at)
     own = any(s.role is not None for s in request.module.schedules[: request.module.declared_schedules])
-    d = d if on_device or own else with_inlined_terms(d)
+    d = d if on_device or own else with_rows_apart(with_inlined_terms(d))
     found = fusion_groups(d, vectors=not on_device)
     cut = [Strip(c) for c in found] if on_device or own else fused(d, found)
     parts = [_Part(c.group, _candidates(request, roles, d, c.group) if _takes_roles(d, c) else [], c) for c in cut]

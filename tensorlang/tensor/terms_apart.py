@@ -15,10 +15,12 @@ from itertools import count
 from polyhedral.affine import negate
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.facts import is_of_indices
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Binary, Const, Definition, Expr, Name, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.prove import problems_since
+from tensorlang.tensor.rows_apart import rows_apart
 from tensorlang.tensor.sums_apart import sums_apart
 from tensorlang.tensor.types import dtype_of, types_of
 from tensorlang.tensor.walk import (
@@ -36,11 +38,14 @@ from tensorlang.tensor.walk import (
 
 
 def parts_apart(program: Program, tensor: str) -> Program | str:
-    """Return the program with what the equation of a tensor is made of as tensors of their own, the terms of a recurrence or the
-    reductions of any other, or the reason why they stay."""
+    """Return the program with what the equation of a tensor is made of as tensors of their own, the terms of a recurrence, where it has
+    none the rows that it reads of itself, or the reductions of any other, or the reason why they stay."""
     definition = definers(program).get(tensor)
-    recurs = definition is not None and tensor in definition_reads(definition)
-    return (terms_apart if recurs else sums_apart)(program, tensor)
+    if definition is None or tensor not in definition_reads(definition):
+        return sums_apart(program, tensor)
+    made = terms_apart(program, tensor)
+    rows = rows_apart(program, tensor) if isinstance(made, str) else made
+    return made if isinstance(rows, str) else rows
 
 
 def terms_apart(program: Program, tensor: str) -> Program | str:
@@ -99,8 +104,8 @@ def _apart(program: Program, definition: Definition, own: set[str], *, everywher
 
     recurrent = {p: replace(p, value=apart(p.value, p.guard)) for p in definition.pieces if tensor_names(p.value) & own}
     starts = {p: replace(p, value=known.get((_canonical(p.value), TRUE), p.value)) for p in definition.pieces if p not in recurrent}
-    if not made:
-        return None
+    if all(is_of_indices(e) for e, _ in known):
+        return None  # Loops are split at conditions of indices: these take no operation.
     reading = replace(definition, pieces=tuple({**recurrent, **starts}[p] for p in definition.pieces))
     # Two tensors have names of their own for what they sum over.
     made = [map_pieces(x, lambda e: refresh(e, fresh)) for x in made]

@@ -199,3 +199,17 @@ def test_a_row_that_reads_what_was_stored_one_by_one_just_before_runs_in_lanes_w
     directives, plan = derived(program)
     assert ("vectorize b.m_v" in directives) is in_lanes
     assert_same(program, plan, {"N": 5})
+
+
+def test_a_step_that_changes_two_rows_by_each_other_copies_them_and_leaves_all_others_where_they_are() -> None:
+    body = """
+    s[0, i, j] = x[i, j]
+    s[k + 1, i, j] = if i == k then s[k, i, j] + 2 * s[k, i + 1, j | 0]
+                     else if i == k + 1 then s[k, i, j] - s[k, i - 1, j | 0] else s[k, i, j]
+                     for k in 0..N, i in 0..N, j in 0..N
+    y[i, j] = s[N, i, j]"""
+    program = operator("x: f32[N, N]", "y: f32[N, N]", body)
+    directives, plan = derived(program)
+    assert {"lift s", "fold s at k by 1"} <= {*directives}
+    for n in (1, 2, 19):
+        assert_same(program, plan, {"N": n})

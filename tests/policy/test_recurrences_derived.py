@@ -598,7 +598,7 @@ def test_a_tensor_is_stored_along_the_axis_along_which_lanes_touch_most_of_its_e
     program = operator("a: i32[N, M]) -> (r: i32[N, M]) where N >= 1, M >= 1", REFLECTIONS, {"N": 39, "M": 18})
     plan = proven(program, derive(program, WIDE))
     assert "vectorize n.i_v" in directives(program)
-    assert "alloc s: i32[2, 39, 18]" in show_loops(loops(plan))
+    assert "alloc s: i32[1, 39, 18]" in show_loops(loops(plan))
     assert_same(program, plan, {})
 
 

@@ -6,6 +6,7 @@
     short rows      several tensors of rows that fill no vector: lanes are rows (`row_lanes`)
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     terms           what recurrences along rows make without themselves, in loops of its own (`recurrence_terms`)
+    rows copied     what several elements of a step read of the one before it, so that steps are computed in place (`step_rows`)
     asked           sums of which others ask for few, as data say: where they are asked for (`asked_sums`)
     again           few elements that sums need for each term, where they are read (`inlined_terms`)
     recurrence      in an order that the dependences allow: by blocks, diagonals, tiles of steps, or what each loop carries (`nests`)
@@ -35,6 +36,7 @@ from tensorlang.policy.cpu.row_lanes import derive_row_lanes, has_row_lanes
 from tensorlang.policy.cpu.scatter_fusion import fuse_scatters
 from tensorlang.policy.cpu.shared_scatters import derive_shared_scatters
 from tensorlang.policy.cpu.shared_sums import shared_sums
+from tensorlang.policy.cpu.step_rows import with_rows_apart
 from tensorlang.policy.cpu.strips import Strip, add_strip, inside_of, repeats_recurrences
 from tensorlang.policy.cpu.unread import trim_unread
 from tensorlang.policy.deriver import Deriver, deriver, mark_parallel
@@ -61,7 +63,7 @@ def derive(
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `derive_layouts` says, if anywhere. `plain`: loops
     of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them. `at`: samples of open sizes."""
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
-    d = d if plain else with_sums_apart(with_terms_apart(with_inlined_terms(d)))
+    d = d if plain else with_sums_apart(with_rows_apart(with_terms_apart(with_inlined_terms(d))))
     groups = fusion_groups(d)
     for strip in fused(d, groups if plain else with_asked_sums(d, groups)):
         _derive_strip(d, strip)

@@ -18,6 +18,7 @@ from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import Deriver, bytes_of, with_lifted
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.terms_apart import terms_apart
 from tensorlang.tensor.walk import components, definers, reads
 
 
@@ -29,7 +30,7 @@ def with_terms_apart(d: Deriver) -> Deriver:
     found = [group[0] for group in components(d.program) if len(group) == 1 and _runs_along_rows(d, group[0])]
     together = waiting_together(d) if any(len(x.axes) == 1 for x in found) else set()  # Their terms are made while they wait.
     for definition in (x for x in found if x.tensors[0].name not in together):
-        apart = with_lifted(d, definition.tensors[0].name)
+        apart = with_lifted(d, definition.tensors[0].name, terms_apart)
         if apart is not None and _is_worth_storing(d, apart, definition):
             d = apart
     return d

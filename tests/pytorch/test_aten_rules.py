@@ -64,7 +64,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "add of a scalar tensor": (lambda a, b: a + b, (Z, torch.tensor(0.5))),
     "add of a number": (lambda a: a + 2, (Z,)),
     "add of a float to integers": (lambda a: a + 0.5, (Z,)),
-    "add of truths": (lambda a: a + a, (B,)),
+    "add of truths": (lambda a: (a + a, torch.add(~a, a, alpha=False)), (B,)),
     "alpha": (lambda a, b: torch.sub(a, b, alpha=2), (X, Y)),
     "rsub": (lambda a: 1 - a, (X,)),
     "mul of truths": (lambda a, b: a * b, (B, B)),

@@ -72,7 +72,8 @@ def shift(operator: str) -> Rule:
 
 def add(n: Call, a: Operand, b: Operand, *, alpha: Number = 1) -> Value:
     if n.dtype == BOOL:
-        return n.op("logical_or", *n.operands(a, b, dtype=BOOL))
+        a, b = n.operands(a, b, dtype=BOOL)
+        return n.op("logical_or", a, b if alpha else n.op("logical_and", b, n.filled((), BOOL, 0)))
     return _combined(n, "add", a, b, alpha)
 
 

@@ -53,6 +53,7 @@ from codegen.loops.walk import (
     children,
     free_vars,
     map_expr,
+    map_index,
     map_stmt,
     names,
     runs_at_least_once,
@@ -159,7 +160,8 @@ def _before(loop: For, scope: _Scope) -> tuple[Stmt, ...]:
 
 
 def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
-    """Return `loop` without its invariant expressions, whose bindings are appended to `before`."""
+    """Return `loop` without its invariant expressions, whose bindings are appended to `before`. What is bound is read wherever it stands:
+    what a condition says of a value and an index made of it remain about one value."""
     bound = {loop.var, *binders(*loop.body)}
     written = {s.buffer for s in stores(*loop.body)}
     checks = any(isinstance(s, Require) for s in statements(*loop.body))
@@ -203,7 +205,17 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
             case _:
                 return s
 
-    return replace(loop, body=tuple(statement(s) for s in loop.body))
+    def swapped(e: Expr) -> Expr:
+        return known[e] if e in known else map_expr(e, index, swapped)
+
+    def index(e: Index) -> Index:
+        return map_index(e, index, swapped)
+
+    def everywhere(s: Stmt) -> Stmt:
+        return s if isinstance(s, For) else map_stmt(s, index, swapped, everywhere)
+
+    body = tuple(statement(s) for s in loop.body)
+    return replace(loop, body=tuple(map(everywhere, body)) if known else body)
 
 
 def _expensive(e: Expr) -> bool:

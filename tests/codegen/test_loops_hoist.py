@@ -39,6 +39,12 @@ def test_they_move_out_of_every_loop_they_do_not_depend_on() -> None:
     assert text.index("for i in") < text.index("exp(") < text.index("for j in")
 
 
+def test_a_condition_and_what_it_guards_are_about_one_value() -> None:
+    value = "i64(a[N]) % 3_i64 * i64(a[i])"
+    text = hoisted(f"for i in 0 .. 8 {{ c[i] = select({value} >= 0_i64 and {value} < 8_i64, a[value({value})], 0.0_f32) }}")
+    assert text.count("% 3_i64") == 1 and text.count("let ") == 1
+
+
 EDGES = """for r in 0 .. 4 {
         if index(0) < index(N // 16) { for o in 0 .. N // 16 { c[r] = c[r] * EXP } }
         if index(N // 16) < index((N + 15) // 16) { for v in 0 .. N - 16*(N // 16) vector 16 { c[r + 1] = c[r + 1] * EXP } }

@@ -5,7 +5,8 @@
                                                     four products of bytes extended to i32
     i8 x i8        vpdpbssd, sdot, or vpdpbusd on a + 128 less 128 times the sum of b
     u8 x u8        vpdpbuud, udot, or vpdpbusd on b - 128 plus 128 times the sum of a
-    i16 x i16      vpdpwssd                         two products extended to i32
+    bytes          pmaddwd on the even ones and on the odd ones, extended to i16
+    i16 x i16      vpdpwssd, pmaddwd                two products extended to i32
 
 Integers are exact on every way. For bf16 the ways differ in the last bits: `vdpbf16ps` rounds after each of its two products is added and
 takes subnormal numbers for zero, as `bfdot` does, which rounds both to odd; `fma` keeps them.
@@ -48,6 +49,8 @@ class Form:
     intrinsic: str
     element: str
     """How LLVM sees the elements of an operand."""
+    adds: bool = True
+    """Whether it adds what it is given to the products."""
 
 
 _WIDTHS = ((16, "512", ()), (8, "256", ("avx512vl",)), (4, "128", ("avx512vl",)))
@@ -59,15 +62,18 @@ FORMS: tuple[Form, ...] = (
     *(Form(u8, u8, n, ("avxvnniint8",), f"llvm.x86.avx2.vpdpbuud.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
     *(Form(u8, i8, n, ("avxvnni",), f"llvm.x86.avx512.vpdpbusd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
     *(Form(i16, i16, n, ("avxvnni",), f"llvm.x86.avx512.vpdpwssd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
+    Form(i16, i16, 16, ("avx512bw",), "llvm.x86.avx512.pmaddw.d.512", "i16", adds=False),
+    Form(i16, i16, 8, ("avx2",), "llvm.x86.avx2.pmadd.wd", "i16", adds=False),
+    Form(i16, i16, 4, ("sse2",), "llvm.x86.sse2.pmadd.wd", "i16", adds=False),
     Form(bf16, bf16, 4, ("neon", "bf16"), "llvm.aarch64.neon.bfdot.v4f32.v8bf16", "bfloat"),
     Form(u8, i8, 4, ("neon", "i8mm"), "llvm.aarch64.neon.usdot.v4i32.v16i8", "i8"),
     Form(i8, i8, 4, ("neon", "dotprod"), "llvm.aarch64.neon.sdot.v4i32.v16i8", "i8"),
     Form(u8, u8, 4, ("neon", "dotprod"), "llvm.aarch64.neon.udot.v4i32.v16i8", "i8"),
 )
 """The instruction table. Of several forms the first is taken that the processor has."""
-_NAMES = {f.intrinsic for f in FORMS}
+_NAMES = {f.intrinsic for f in FORMS if f.adds}
 _BYTES = frozenset({(u8, i8), (i8, u8), (i8, i8), (u8, u8)})
-"""Whoever has an instruction for one of these makes the others of it."""
+"""Whoever has an instruction for one of these, or for i16, makes the others of it."""
 
 
 @cache
@@ -81,7 +87,7 @@ def form(features: str, a: DType, b: DType, lanes: int) -> Form | None:
 def pairs(features: str, lanes: int) -> frozenset[tuple[DType, DType]]:
     """Return the types of which a processor with `features` adds up products faster than those of wide elements, at `lanes` a register."""
     found = {(f.a, f.b) for f in FORMS if form(features, f.a, f.b, lanes) is not None}
-    return frozenset(found | (_BYTES if found & _BYTES else set()))
+    return frozenset(found | (_BYTES if found & {*_BYTES, (i16, i16)} else set()))
 
 
 def rate(features: str, vector_bits: int, a: DType, b: DType) -> int:
@@ -132,6 +138,11 @@ def dot(b: Builder, x: Group, y: Group, c: Value) -> Value:
         lowered = _call(b, signed, _flipped(b, x.bits), y.bits, c)
         ones = _call(b, signed, Value(u32, _splat(lanes, 0x01010101), lanes), y.bits, Value(i32, "zeroinitializer", lanes))
         return arithmetic.binary(b, "+", lowered, _shift(b, "shl", ones, 7))
+    words = form(b.target.features, i16, i16, lanes)
+    if words is not None and x.dtype.bits == 8:
+        for half in (_even, _odd):
+            c = _call(b, words, half(b, x, lanes), half(b, y, lanes), c)
+        return c
     return _two_halves(b, x, y, c) if x.dtype == bf16 else _extended(b, x, y, c)
 
 
@@ -179,15 +190,18 @@ def _call_given(b: Builder, it: Intrinsic, x: Value, y: Value, c: Value) -> Valu
 
 
 _TOP = 0x80808080
-_GROUPED = {"i32": 1, "bfloat": 2, "i8": 4}
+_GROUPED = {"i32": 1, "bfloat": 2, "i16": 2, "i8": 4}
 """Elements, as LLVM sees them, of a lane of an operand."""
 
 
 def _call(b: Builder, form: Form, x: Value, y: Value, c: Value) -> Value:
     operand = of_lanes(form.element, form.lanes * _GROUPED[form.element])
-    fn = b.declare(form.intrinsic, f"{c.type} @({c.type}, {operand}, {operand})")
     args = [_as(b, splat(b, v, form.lanes), operand) for v in (x, y)]
-    return Value(c.dtype, b.pure(f"call {c.type} {fn}({c.typed}, {args[0]}, {args[1]})"), form.lanes)
+    if not form.adds:
+        fn = b.declare(form.intrinsic, f"{c.type} @({operand}, {operand})")
+        return arithmetic.binary(b, "+", c, Value(c.dtype, b.pure(f"call {c.type} {fn}({', '.join(args)})"), form.lanes))
+    fn = b.declare(form.intrinsic, f"{c.type} @({c.type}, {operand}, {operand})")
+    return Value(c.dtype, b.pure(f"call {c.type} {fn}({c.typed}, {', '.join(args)})"), form.lanes)
 
 
 def _as(b: Builder, v: Value, kind: str) -> str:
@@ -206,6 +220,25 @@ def _splat(lanes: int, number: int) -> str:
 
 def _shift(b: Builder, op: str, v: Value, by: int) -> Value:
     return Value(v.dtype, b.pure(f"{op} {v.typed}, {_splat(v.lanes, by)}"), v.lanes)
+
+
+def _even(b: Builder, v: Group, lanes: int) -> Value:
+    """Return the bytes at even places, extended to 16 bits."""
+    if v.dtype.kind == "uint":
+        return Value(u32, b.pure(f"and {v.bits.typed}, {_splat(v.bits.lanes, 0x00FF00FF)}"), v.bits.lanes)
+    return _words(b, _words(b, splat(b, v.bits, lanes), "shl"), "ashr")
+
+
+def _odd(b: Builder, v: Group, lanes: int) -> Value:
+    """Return the bytes at odd places, extended to 16 bits."""
+    return _words(b, splat(b, v.bits, lanes), "ashr" if v.dtype.kind == "int" else "lshr")
+
+
+def _words(b: Builder, v: Value, op: str) -> Value:
+    """Return every 16 bits shifted by 8."""
+    kind = of_lanes("i16", 2 * v.lanes)
+    moved = b.pure(f"{op} {_as(b, v, kind)}, splat (i16 8)")
+    return Value(u32, b.pure(f"bitcast {kind} {moved} to {v.type}"), v.lanes)
 
 
 # ---------------------------------------------------------------- without the instruction

@@ -26,7 +26,7 @@ from codegen.dtypes import DType
 from codegen.llvm.caches import SMALL, USUAL, Caches, caches_here
 from codegen.llvm.permission import permitted
 
-_V2 = "+cx16,+sahf,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
+_V2 = "+cx16,+sahf,+popcnt,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 _V3 = _V2 + ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
 _V4 = _V3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
 _AMX = (

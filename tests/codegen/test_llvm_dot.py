@@ -86,6 +86,13 @@ def test_a_processor_with_the_instruction_uses_it_for_any_number_of_lanes(pair: 
     assert wanted not in assembly(emit(parse(product(*pair, 16)), named("x86-64-v4")), named("x86-64-v4"))
 
 
+@pytest.mark.parametrize(("level", "lanes"), [("x86-64", 4), ("x86-64-v2", 1), ("x86-64-v3", 8), ("x86-64-v4", 16)])
+@pytest.mark.parametrize("pair", PAIRS[1:])
+def test_a_processor_without_it_adds_products_of_words_in_twos(pair: tuple[str, str], level: str, lanes: int) -> None:
+    text = assembly(emit(parse(product(*pair, lanes)), named(level)), named(level))
+    assert "pmaddwd" in text and "mull" not in text
+
+
 @pytest.mark.parametrize(
     ("pair", "level", "wanted"),
     [
@@ -110,7 +117,7 @@ def test_signed_bytes_have_an_instruction_of_their_own_where_the_processor_has_i
     assert form("+avx512vnni,+avx512vl", i8, i8, 8) is None
     found = form("+avx512vnni,+avx512vl,+avxvnniint8", i8, i8, 8)
     assert found is not None and found.intrinsic == "llvm.x86.avx2.vpdpbssd.256"
-    assert form("+avx2", u8, i8, 8) is None and form("+avx2", i16, i16, 4) is None
+    assert form("+avx2", u8, i8, 8) is None and form("+avx2", i16, i16, 16) is None
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])

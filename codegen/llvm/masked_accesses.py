@@ -14,8 +14,8 @@ ELEMENT_BITS = {"float": 32, "double": 64, "i8": 8, "i16": 16, "i32": 32, "i64":
 def masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
     """Load the lanes of `mask`, and make all others zero. With AVX-512 LLVM makes one instruction of such a load, what is done to it and a
     choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on: so it stays apart.
-    Where a target has no such loads, LLVM asks for each lane, also where the first ones are known to be in the mask: then they are a
-    shorter vector, and elsewhere all lanes are asked about together first."""
+    First lanes that are known to be in the mask are a shorter vector where that needs none. Where a target has no such loads, LLVM asks for
+    each lane: all are asked about together first."""
     if (short := _known_first(b, element, mask, lanes)) is not None:
         vector = of_lanes(element, short)
         found = b.op(f"load {vector}, ptr {pointer}, align {align}")
@@ -32,10 +32,15 @@ def _asks_lanes(b: Builder, element: str) -> bool:
 
 
 def _known_first(b: Builder, element: str, mask: str, lanes: int) -> int | None:
-    """Return how many lanes a mask is known to have, which are the first, where LLVM would ask for each of them."""
-    known = known_lanes(mask, lanes) if _asks_lanes(b, element) else None
+    """Return how many lanes a mask is known to have, which are the first, where a shorter vector of them takes no mask: LLVM would ask for
+    each of them, or they are whole registers and half of one, a quarter, or less. A load that touches what a store under a mask leaves out,
+    as the row behind it, waits until that has reached the cache."""
+    known = known_lanes(mask, lanes)
     count = sum(known) if known is not None else 0
-    return count if known is not None and 0 < count < lanes and all(known[:count]) else None
+    if known is None or not 0 < count < lanes or not all(known[:count]):
+        return None
+    rest = count * ELEMENT_BITS[element] % b.target.vector_bits
+    return count if _asks_lanes(b, element) or (b.target.is_x86 and rest.bit_count() <= 1 and rest not in range(1, 32)) else None
 
 
 def _whole_or_lanes(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:

@@ -64,6 +64,21 @@ def test_lanes_that_are_known_to_be_the_first_are_a_shorter_vector(level: str) -
     assert "<11 x i8>" in emit(parse(text), named(level))
 
 
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(("lanes", "masked"), [(1, False), (2, False), (3, True), (18, False), (19, True), (24, False)])
+def test_a_row_that_ends_in_half_a_register_or_less_is_written_without_a_mask(lanes: int, masked: bool, level: str) -> None:
+    """Loads of the next row would wait until what a mask leaves out of a store has reached the cache."""
+    text = f"""func f()(out y: f64[5, {lanes}]) {{
+        for i in 0 .. 5 serial {{
+            for k in 0 .. {lanes} vector 32 {{
+                y[i, k] = 255.0_f64 - y[i, k]
+            }}
+        }}
+    }}"""
+    check(text, targets=[t for t in SOME if t.name == level], y=np.arange(5.0 * lanes).reshape(5, lanes))
+    assert ("llvm.masked.store" in emit(parse(text), named(level))) == masked
+
+
 PLACES = """func f(m)(x: {t}[40, 3], at: i32[m, 16], out y: {t}[m, 16]) {{
     for i in 0 .. m serial {{
         for k in 0 .. 16 vector 16 {{

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from logging import INFO
 from numbers import Integral
 from pathlib import Path
@@ -145,6 +146,10 @@ class CompiledModel:
     def _with_code(self, open_shapes: OpenShapes) -> list[tuple[OpenShapes, OpenSizes]]:
         given = open_shapes.given()
         return [] if given is None else [(open_shapes, OpenSizes(self._compiling, given))]
+
+    def _for_sizes_apart(self, shapes: Shapes) -> Iterator[tuple[OpenShapes, OpenSizes]]:
+        """Yield code, made when it is asked for, of which sizes that have one name and differ in these shapes have names of their own."""
+        yield from self._with_code(self._opened[0][0].apart(shapes))
 
     def _limited(self, most: Mapping[str, int]) -> tuple[OpenShapes, Mapping[str, int]] | None:
         """Return limits of the sizes that the inputs leave open, None where there are none. Raises CompileError C0123."""
@@ -543,7 +548,7 @@ class CompiledModel:
             return self._origin._at(shapes)
         if not self._opened:
             return self._specialise(shapes)
-        for opened in (*self._opened, *self._with_code(self._opened[0][0].apart(shapes))):
+        for opened in chain(self._opened, self._for_sizes_apart(shapes)):
             sizes = opened[0].sizes(shapes)
             if sizes is not None:
                 made = opened[1].runs(sizes) or self._specialise(shapes)

@@ -42,8 +42,10 @@ GOLDEN = Path(__file__).parent / "golden"
 BYTES: frozenset[tuple[DType, DType]] = frozenset({(u8, i8), (i8, u8), (i8, i8), (u8, u8)})
 TABLES = frozenset({(2, 256), (4, 256), (8, 256)})
 CPUS = {
-    "avx2": Machine(32, 16, threads=1, l2_bytes=1 << 20, tables=frozenset({(4, 32)}), cache_bytes=32 << 20, target="cpu"),
-    "avx512": Machine(64, 32, threads=8, l2_bytes=1 << 20, tables=TABLES, cache_bytes=32 << 20, target="cpu"),
+    "avx2": Machine(
+        32, 16, threads=1, l2_bytes=1 << 20, dots=BYTES | {(i16, i16)}, tables=frozenset({(4, 32)}), cache_bytes=32 << 20, target="cpu"
+    ),
+    "avx512": Machine(64, 32, threads=8, l2_bytes=1 << 20, dots=BYTES | {(i16, i16)}, tables=TABLES, cache_bytes=32 << 20, target="cpu"),
     "amx": Machine(
         64,
         32,

@@ -293,13 +293,13 @@ def _greatest_by_registers(b: Builder, x: Value, y: Value) -> Value:
     register = min(b.target.vector_bits, max(128, 1 << (x.dtype.bits * x.lanes - 1).bit_length()))
     lanes = register // x.dtype.bits
     count = 1 << (math.ceil(x.lanes / lanes) - 1).bit_length()
-    parts = [_greatest(b, *(_picked(b, v, range(k * lanes, (k + 1) * lanes)) for v in (x, y))) for k in range(count) if k * lanes < x.lanes]
+    parts = [_greatest(b, *(picked(b, v, range(k * lanes, (k + 1) * lanes)) for v in (x, y))) for k in range(count) if k * lanes < x.lanes]
     element = memory_type(x.dtype)
     texts = [part.text for part in parts] + ["poison"] * (count - len(parts))
-    return _picked(b, Value(x.dtype, joined(b, texts, element, lanes), count * lanes), range(x.lanes))
+    return picked(b, Value(x.dtype, joined(b, texts, element, lanes), count * lanes), range(x.lanes))
 
 
-def _picked(b: Builder, x: Value, lanes: range) -> Value:
+def picked(b: Builder, x: Value, lanes: range) -> Value:
     """Return some lanes of a vector; those that it does not have hold anything."""
     if lanes == range(x.lanes):
         return x

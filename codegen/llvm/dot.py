@@ -156,16 +156,14 @@ def _widened(b: Builder, v: Value, lanes: int) -> Value:
     if v.lanes == 0:
         kind = of_lanes(scalar_type(v.dtype), lanes)
         return Value(v.dtype, b.pure(f"insertelement {kind} poison, {v.typed}, i64 0"), lanes)
-    order = ", ".join(f"i32 {k if k < v.lanes else 'poison'}" for k in range(lanes))
-    return Value(v.dtype, b.pure(f"shufflevector {v.typed}, {v.type} poison, <{lanes} x i32> <{order}>"), lanes)
+    return arithmetic.picked(b, v, range(lanes))
 
 
 def _first(b: Builder, v: Value, lanes: int) -> Value:
     """Return the first lanes of a vector, or the element of the first one where `lanes` is 0."""
     if lanes == 0:
         return Value(v.dtype, b.pure(f"extractelement {v.typed}, i64 0"))
-    order = ", ".join(f"i32 {k}" for k in range(lanes))
-    return Value(v.dtype, b.pure(f"shufflevector {v.typed}, {v.type} poison, <{lanes} x i32> <{order}>"), lanes)
+    return arithmetic.picked(b, v, range(lanes))
 
 
 def multiply_add(b: Builder, x: Value, y: Value, c: Value) -> Value:

@@ -45,11 +45,8 @@ def _halved(b: Builder, op: str, x: Value) -> Value:
     """Combine the two halves until one element is left."""
     while x.lanes > 2:
         half = x.lanes // 2
-        parts = []
-        for start in (0, half):
-            order = ", ".join(f"i32 {start + i}" for i in range(half))
-            parts.append(Value(x.dtype, b.pure(f"shufflevector {x.typed}, {x.type} poison, <{half} x i32> <{order}>"), half))
-        x = arithmetic.binary(b, op, parts[0], parts[1])  # type: ignore[arg-type]  # min or max
+        low, high = (arithmetic.picked(b, x, range(start, start + half)) for start in (0, half))
+        x = arithmetic.binary(b, op, low, high)  # type: ignore[arg-type]  # min or max
     lanes = [Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 {lane}")) for lane in range(x.lanes)]
     return arithmetic.binary(b, op, lanes[0], lanes[1]) if len(lanes) > 1 else lanes[0]  # type: ignore[arg-type]
 

@@ -101,8 +101,8 @@ FAULTS = (
     Fault(
         "llvm-half-of-the-lanes",
         "codegen/llvm/reduce.py",
-        "for start in (0, half):",
-        "for start in (0, 0):",
+        "for start in (0, half))",
+        "for start in (0, 0))",
         "the upper lanes do not count",
         (*KERNELS, *MATH),
     ),

@@ -10,7 +10,6 @@ show. To subtract 0 changes none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -119,7 +118,7 @@ def _where(e: Expr, condition: Expr, others: Collection[Expr]) -> Expr:
 
 
 def _is_minus_zero(e: Expr) -> bool:
-    return isinstance(e, Const) and isinstance(e.value, float) and e.value == 0 and math.copysign(1, e.value) < 0
+    return isinstance(e, Const) and e == Const(-0.0, e.dtype)
 
 
 def _is_not_minus_zero(e: Expr, own: Collection[str]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 def compiler_digest() -> str:
     """Return a digest of the compiler, its grammars and preludes included, so that no kernel outlives the compiler that made it."""
     root = Path(__file__).parent.parent
-    return digest_of_folders((root / package for package in ("codegen", "polyhedral", "tensorlang")), (".py", ".tl", ".lark", ".h"))
+    return digest_of_folders((root / package for package in ("codegen", "polyhedral", "tensorlang")), (".py", ".tl", ".lark", ".h", ".ll"))
 
 
 def digest_of_folders(folders: Iterable[Path], suffixes: tuple[str, ...] = (".py", ".tl")) -> str:

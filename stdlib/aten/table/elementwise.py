@@ -102,7 +102,7 @@ def divide(n: Call, a: Operand, b: Operand, *, rounding_mode: str | None = None)
     dtype, (x, y) = n.dtype, n.operands(a, b, dtype=n.dtype)
     if dtype.is_float:
         if rounding_mode == "floor":
-            return n.op("whole_quotient", x, y)
+            return n.op("floor_divide", x, y)
         quotient = n.op("div", x, y)
         return quotient if rounding_mode is None else n.op("map", quotient, f="trunc")
     if rounding_mode == "trunc":
@@ -393,7 +393,7 @@ RULES: dict[str, Rule] = {
     "polygamma": derivative,
     "prims::div": divide_within,
     "square": square,
-    "atan2": binary("angle_of"),
+    "atan2": binary("arctan2"),
     "lerp": linear_between,
     "addcmul": add_product("mul"),
     "addcdiv": add_product("div"),

@@ -113,6 +113,16 @@ CASES = {
         {"N": 8},
     ),
     "a sum over a triangle": ("op f(x: f64[N]) -> (y: f64[N]) { y[i] = sum(k, k <= i) x[k] * x[i] }", {"N": 5}),
+    "products over a triangle, read along its diagonals": (
+        "op f(x: f64[N], w: f64[N]) -> (y: f64[N], z: f64[N]) {\n y[j] = sum(k in 0..j+1) x[k] * w[j - k]\n"
+        " z[j] = sum(k in 0..j+1, l in 0..k+1) x[k - l] * w[j - k]\n}",
+        {"N": 4},
+    ),
+    "digits of an index that bounds another": (
+        "op f(x: f64[N, 3], w: f64[3*N]) -> (y: f64[3*N]) {\n"
+        " y[j] = sum(k in 0..j+1) x[j // 3, j % 3] * w[k] + sum(k in 0..j%3+1, l in 0..k+1) w[j - k] * w[l] }",
+        {"N": 2},
+    ),
     "the greatest and the least": (
         "op f(x: f64[M, N]) -> (y: f64[M], z: f64[M]) {\n y[i] = max(k) (x[i, k] * x[i, k])\n z[i] = min(k) x[i, k] / y[i]\n}",
         {"M": 3, "N": 4},

@@ -25,6 +25,7 @@ from polyhedral.sets import implies, is_empty, needed
 from polyhedral.verdict import Proven
 from tensorlang.tensor.bands import WORTH_NARROWING, band_of
 from tensorlang.tensor.gradient.algebra import equal
+from tensorlang.tensor.gradient.normal_form import rectangular
 from tensorlang.tensor.gradient.terms import Term
 from tensorlang.tensor.nodes import Binary, Binder, Cast, Const, Dynamic, Expr, IndexValue, Read
 from tensorlang.tensor.nodes import Compare as Test
@@ -125,6 +126,10 @@ class _System:
     def names(self) -> frozenset[str]:
         return frozenset(v.name for v in self.variables)
 
+    def in_ranges(self) -> frozenset[str]:
+        """Return the names that ranges of variables mention."""
+        return frozenset[str]().union(*(affine.name_set(bound) for v in self.variables for bound in (v.lo, v.hi)))
+
 
 def map_cond(cond: Cond, f: OnAffine) -> Cond:
     """Return `cond` with the sides of its comparisons replaced."""
@@ -202,9 +207,11 @@ def _eliminated(system: _System, target: Target) -> _System:
 
 
 def _plain_step(system: _System) -> _System | None:
-    """Return the system without a variable that one of its equations tells; of all those the one with the fewest others beside it."""
-    best: tuple[tuple[int, int], int, str, Affine, Cond] | None = None
+    """Return the system without a variable that one of its equations tells; of all those the one with the fewest others beside it,
+    and rather one that no range mentions."""
+    best: tuple[tuple[int, bool, int], int, str, Affine, Cond] | None = None
     order = {v.name: k for k, v in enumerate(system.variables)}
+    mentioned = system.in_ranges()
     for position, (e, axis) in enumerate(system.equations):
         form = affine.affine_form(e)
         if form is None:
@@ -221,12 +228,17 @@ def _plain_step(system: _System) -> _System | None:
                 signed = rest if factor > 0 else affine.neg(rest)
                 value = affine.floor(signed, abs(factor))
                 cond = affine.compare("==", affine.mod(signed, abs(factor)), 0)
-            rank = len(free), order[name]
+            rank = len(free), name in mentioned, order[name]
             if best is None or rank < best[0]:
                 best = rank, position, name, value, cond
     if best is None:
         return None
-    _, position, name, value, cond = best
+    (others, is_mentioned, _), position, name, value, cond = best
+    if others > 1 and is_mentioned:  # what stands for it might be made of an index whose range mentions it
+        apart = rectangular(system.variables, {})
+        if apart is None:
+            return None
+        system = replace(system, variables=apart[0], where=affine.conj(system.where, apart[1]))
     return _without(system, position, name, value, cond)
 
 
@@ -246,8 +258,11 @@ def _without(system: _System, position: int | None, name: str, value: Affine, co
         return _with_digits(affine.substitute(e, {name: value}), digits)
 
     out = replace(left, where=where).mapped(on_affine)
-    ranges = tuple(replace(v, lo=on_affine(v.lo), hi=on_affine(v.hi)) for v in out.variables)
-    return replace(out, variables=ranges)
+    return replace(out, variables=tuple(_with_range(v, on_affine) for v in out.variables))
+
+
+def _with_range(variable: Binder, f: OnAffine) -> Binder:
+    return replace(variable, lo=f(variable.lo), hi=f(variable.hi))
 
 
 def _told_step(system: _System) -> _System | None:
@@ -289,9 +304,7 @@ def _looked_up_step(system: _System, target: Target) -> _System | None:
     """Return the system without a variable that a test says to be equal to data: what is read there is looked up."""
     tests = tuple(part for test in system.tests for part in operands("and", test))
     ranges = {v.name: v for v in system.variables}
-    spoken_of = affine.name_set(system.where).union(
-        *(affine.name_set(e) for e, _ in system.equations), *(affine.name_set(b) for v in system.variables for b in (v.lo, v.hi))
-    )
+    spoken_of = affine.name_set(system.where).union(system.in_ranges(), *(affine.name_set(e) for e, _ in system.equations))
     for k, test in enumerate(tests):
         for name, data in _told_by_data(test, target):
             if name not in ranges or name in spoken_of or any(name in index_names(before) for before in (data, *tests[:k])):
@@ -354,7 +367,6 @@ def _split(system: _System, atom: Floor | Mod, name: str, factor: int, ranges: d
         Binder(quotient, affine.floor(least, divisor), affine.add(affine.floor(most, divisor), 1)),
         Binder(digit, affine.ZERO, Int(divisor)),
     )
-    variables = tuple(w for v in system.variables for w in (made if v.name == name else (v,)))
     digits = {**dict(system.digits), digit: divisor}
 
     def on_affine(e: Affine) -> Affine:
@@ -362,7 +374,8 @@ def _split(system: _System, atom: Floor | Mod, name: str, factor: int, ranges: d
 
     asked = affine.within(value, gone.lo, gone.hi)
     out = system.mapped(on_affine)
-    return replace(out, variables=variables, where=affine.conj(out.where, asked), digits=tuple(digits.items()))
+    variables = (w for v in system.variables for w in (made if v is gone else (_with_range(v, on_affine),)))
+    return replace(out, variables=tuple(variables), where=affine.conj(out.where, asked), digits=tuple(digits.items()))
 
 
 def _stem(name: str) -> str:
@@ -423,7 +436,7 @@ def _narrowed(system: _System) -> _System:
 
     p in 0..N where 2*h <= p + 1, p + 1 < 2*h + 4     ->     r in 0..4 where 0 <= 2*h + r - 1 < N, and p = 2*h + r - 1"""
     for variable in system.variables:
-        if any(variable.name in affine.name_set(v.lo) | affine.name_set(v.hi) for v in system.variables):
+        if variable.name in system.in_ranges():
             continue
         # Equalities are left to who cuts sums into phases.
         band = band_of(variable, affine.conj(*(c for c in affine.conjuncts(system.where) if not (isinstance(c, Compare) and c.op == "=="))))

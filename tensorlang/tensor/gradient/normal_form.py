@@ -289,7 +289,7 @@ def _stepwise(definition: Definition, e: Reduce, grown: Grown | None, fresh: Fre
         return [definition]
     step, shape = fresh(f"{e.binders[0].name}_step"), definition.tensors[0].shape
     extents = dict(zip(definition.axes, shape, strict=True))
-    widened = (grown.binders, TRUE) if grown is not None else rectangular(e.binders, extents)
+    widened = (grown.binders, TRUE) if grown is not None else with_whole_ranges(e.binders, extents)
     backwards = grown is not None and grown.backwards
     length = None if widened is None else affine.product(affine.sub(b.hi, b.lo) for b in widened[0])
     if widened is None or length is None:
@@ -381,7 +381,7 @@ def _is_natural(e: Affine) -> bool:
     return known is not None and known >= 0
 
 
-def rectangular(binders: tuple[Binder, ...], extents: Mapping[str, Affine]) -> tuple[tuple[Binder, ...], Cond] | None:
+def with_whole_ranges(binders: tuple[Binder, ...], extents: Mapping[str, Affine]) -> tuple[tuple[Binder, ...], Cond] | None:
     """Return binders whose ranges are those for all values of axes with these extents, and of binders before them, and where they are those
     of `binders`.
 

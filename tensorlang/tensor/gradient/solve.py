@@ -25,7 +25,7 @@ from polyhedral.sets import implies, is_empty, needed
 from polyhedral.verdict import Proven
 from tensorlang.tensor.bands import WORTH_NARROWING, band_of
 from tensorlang.tensor.gradient.algebra import equal
-from tensorlang.tensor.gradient.normal_form import rectangular
+from tensorlang.tensor.gradient.normal_form import with_whole_ranges
 from tensorlang.tensor.gradient.terms import Term
 from tensorlang.tensor.nodes import Binary, Binder, Cast, Const, Dynamic, Expr, IndexValue, Read
 from tensorlang.tensor.nodes import Compare as Test
@@ -235,7 +235,7 @@ def _plain_step(system: _System) -> _System | None:
         return None
     (others, is_mentioned, _), position, name, value, cond = best
     if others > 1 and is_mentioned:  # what stands for it might be made of an index whose range mentions it
-        apart = rectangular(system.variables, {})
+        apart = with_whole_ranges(system.variables, {})
         if apart is None:
             return None
         system = replace(system, variables=apart[0], where=affine.conj(system.where, apart[1]))

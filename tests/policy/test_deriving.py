@@ -431,3 +431,13 @@ def test_tiles_of_a_filtered_image_of_open_size_are_multiplied_a_few_at_a_time(c
     """There are loops for every number that is left over of so few, and smaller images are covered well, too."""
     opened = blocks(counts, 36, 16, 16, 4, Machine(target="cpu"), is_open=True)
     assert 1 < prod(opened.rows) <= OPEN_TILES
+
+
+def test_a_sum_over_what_a_recurrence_has_so_far_runs_in_lanes_though_it_is_read_backwards() -> None:
+    text = """op f(w: i32[N]) -> (y: i32[N]) {
+        y[n] = w[n] + max(k in 0..N, k < n, from 0) max(y[k], y[n - 1 - k])
+    }"""
+    program = substitute_sizes(declared(load_module(parse(Source("f.tl", text))), "f"), {"N": Int(80)})
+    schedule = derive(program, Machine(target="cpu"))
+    assert [show(d) for d in schedule.directives if d.name == "vectorize"] == ["vectorize y.k_v"]
+    assert_same(program, proven(program, schedule), {"N": 80})

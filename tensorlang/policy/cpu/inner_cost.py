@@ -350,9 +350,10 @@ class BlockCost:
         return out
 
     def _strides(self, read: Read) -> dict[str, int]:
-        """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many."""
+        """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many; -1 of neighbours that
+        lie backwards."""
         found = {n: step_in_memory(read.index, self.tensors[read.tensor].shape, n) for n in sorted(self._loops(read))}
-        return {n: step for n, step in found.items() if step is not None and 2 <= step <= MOST_STRIDE}
+        return {n: step for n, step in found.items() if step is not None and (step == -1 or 2 <= step <= MOST_STRIDE)}
 
     # ------------------------------------------------ candidates
 
@@ -477,12 +478,12 @@ class BlockCost:
         terms = {n: int(self.sizes[n]) for n in reduction.binders if n in element.names}
         counts = terms | {a: n for a, n in c.rows if a in element.names}
         apart = element.near.get(along)
-        if along not in element.names or apart is None or apart == 1 or element.read.tensor in c.packed:
+        if along not in element.names or apart is None or abs(apart) == 1 or element.read.tensor in c.packed:
             loads = self._loads(element, replace(c, rows=()), along)
             kept = held(element.read, counts, (*terms,)) * (c.vectors if along in element.names else 1)
             return _Window(distinct(element.read, counts) * loads, kept, prod(counts.values()) * loads)
         beside = {n: counts.pop(n) for n in element.near.keys() & counts.keys()}
-        between = sum(element.near[n] * (count - 1) for n, count in beside.items())
+        between = sum(abs(element.near[n]) * (count - 1) for n, count in beside.items())
         whole = ceil(((c.vectors * self.lanes - 1) * apart + between + 1) / self.lanes)
         vectors = distinct(element.read, beside) * c.vectors
         kept = max(1, held(element.read, counts, [n for n in terms if n in counts])) * whole
@@ -560,8 +561,8 @@ class BlockCost:
             1 if element.read.tensor in c.packed else element.near.get(along) if c.phases == 1 else self._in_phase(element, along, c.phases)
         )
         masked = self._is_masked(c, along)
-        if apart is not None and (apart <= 1 or not masked):
-            return again * c.vectors * (STRIDED_LOADS * apart if apart > 1 else 1)
+        if apart is not None and (abs(apart) <= 1 or not masked):
+            return again * c.vectors * (STRIDED_LOADS * abs(apart) if apart not in (0, 1) else 1)
         if along in element.shared:
             # One for all lanes of a vector, or elements of one that are put where they belong.
             return again * c.vectors * (1 if element.shared[along] % (c.phases * self.lanes) == 0 else STRIDED_LOADS)

@@ -125,7 +125,7 @@ class Reloads:
         if element.read.tensor in self._packed:
             return prod(extent.values()) * size
         steps = {**element.near, **{name: 1 / values for name, values in element.shared.items()}}
-        along = min(row, sum((n - 1) * steps[name] for name, n in extent.items() if name in steps) * size + size)
+        along = min(row, sum((n - 1) * abs(steps[name]) for name, n in extent.items() if name in steps) * size + size)
         rows = prod(n for name, n in extent.items() if name not in steps)
         if rows == 1:
             return along

@@ -238,6 +238,12 @@ def test_samples_are_looked_at_first_at_which_loops_take_longest_for_what_there_
     assert first == {"M": 1, "N": 300}
 
 
+def test_samples_at_which_there_is_nothing_to_do_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_cases, "operations", lambda _, sizes: sizes["M"] // 2 * sizes["N"])
+    found = asked_for(monkeypatch, {"M": 400, "N": 300}, lambda sizes: 1e6 * (sizes["M"] + 100) * (sizes["N"] + 10))
+    assert found and all(sample["M"] > 1 for sample in found)
+
+
 def test_samples_of_small_sizes_are_looked_at_beside_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     first, *others = asked_for(monkeypatch, {"M": 5, "N": 5}, lambda sizes: 1e6 * (sizes["M"] + 100) * (sizes["N"] + 10))
     assert first == {"M": 256, "N": 256} and {"M": 1, "N": 256} in others

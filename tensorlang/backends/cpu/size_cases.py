@@ -279,10 +279,11 @@ def _largest(found: Iterable[Planned]) -> dict[str, int]:
 def _for_ranges(kernel: _Kernel, numbers: Sequence[Planned]) -> list[Planned]:
     """Return the schedules with their loops that are derived for other samples, and are called as those at hand: for the usual ones, then
     one after the other for those at which all loops so far, `numbers` among them, take longest for what there is to do, those where one
-    size is few or many before those where two are."""
+    size is few or many before those where two are. Where extents are quotients of sizes there may be nothing to do at some."""
     seen = {kernel.base.scheduled.schedule.directives}
     made, found, most = 0, list[Planned](), max(MOST_FOR_RANGES, _nodes(kernel.base) // 2)
-    samples, tried = list(_samples(kernel.at, _largest(numbers))), set[int]()
+    program, tried = kernel.base.scheduled.plan.program, set[int]()
+    samples = [s for s in _samples(kernel.at, _largest(numbers)) if operations(program, s[1])]
     for _ in range(MOST_SAMPLES):
         dear = _dearnesses(kernel, [kernel.base, *numbers, *found], [sample for _, sample in samples])
         every = enumerate(zip(samples, dear, strict=True))

@@ -49,6 +49,12 @@ def noise(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 1, 2)])
+def test_statistics_may_be_of_each_element_of_a_sample(shape: tuple[int, ...]) -> None:
+    scale, bias, mean, var = (np.abs(noise(*shape[1:])) + k for k in range(4))
+    agree("BatchNormalization", {"x": noise(*shape)}, {"s": scale, "b": bias, "m": mean, "v": var}, opset=7, spatial=0, epsilon=0.01)
+
+
 @pytest.mark.parametrize("bounds", [{}, {"min": -1.0}, {"max": 1.0}])
 @pytest.mark.parametrize("opset", [6, 18])
 def test_a_bound_that_is_not_given_is_the_last_finite_number(bounds: dict[str, float], opset: int) -> None:

@@ -15,9 +15,9 @@ from tensorlang.graph.nodes import Value
 
 def batch_norm(n: Site) -> tuple[Value | None, ...]:
     """In inference the statistics are inputs, in training those of the batch. Before version 7 `is_test`, from 14 on `training_mode` says
-    so."""
-    if (n.node.since < 7 and not n.flag("is_test")) or (n.node.since < 9 and not n.integer("spatial", 1)):
-        raise n.unsupported("is_test = 0" if n.node.since < 7 else "spatial = 0")
+    so. Before version 9 each element of a sample has statistics of its own where `spatial` is 0: it is a channel then."""
+    if n.node.since < 7 and not n.flag("is_test"):
+        raise n.unsupported("is_test = 0")
     x, training = n.arg(0), n.flag("training_mode")
     if any(n.has_output(k) for k in range(1, 5)) and not training:
         raise n.unsupported("statistics as outputs")
@@ -25,6 +25,12 @@ def batch_norm(n: Site) -> tuple[Value | None, ...]:
         raise n.wrong(f"the input needs a batch and channels, not the shape {list(x.shape)}")
     scale, bias, mean, var = (cast(n, n.arg(k), x.dtype) for k in range(1, 5))
     eps = n.real("epsilon", 1e-5)
+    if n.node.since < 9 and not n.integer("spatial", 1):
+        if any(v.shape != x.shape[1:] for v in (scale, bias, mean, var)):
+            raise n.wrong(f"the shape {list(scale.shape)} of statistics of each element of samples of the shape {list(x.shape[1:])}")
+        elements = (prod(x.shape[1:]),)
+        y = n.op("batch_norm", n.view(x, x.shape[:1] + elements), *(n.view(v, elements) for v in (scale, bias, mean, var)), eps=eps)
+        return (n.view(y, x.shape),)
     if not training:
         return (n.op("batch_norm", x, scale, bias, mean, var, eps=eps),)
     y, *moved = n.ops("batch_norm_training", x, scale, bias, mean, var, eps=eps, momentum=n.real("momentum", 0.9))

@@ -60,7 +60,7 @@ UNDEFINED = frozenset(
     ("", op)
     for op in (
         *("SimplifiedLayerNormalization", "MemcpyFromHost", "MemcpyToHost"),
-        *("Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
+        *("Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     )
 )
 """Operators that onnxruntime has in ONNX's own domain: those that it writes there, and those that ONNX had on trial and took back."""

@@ -148,6 +148,7 @@ def test_operators_that_onnx_had_on_trial() -> None:
     check("ParametricSoftplus", x, domain="", version=8, alpha=2.0, beta=0.5)
     check("Crop", x, domain="", version=8, border=[1, 0, 1, 2])
     check("Crop", x, domain="", version=8, border=[1, 1, 0, 0], scale=[2, 3])
+    check("DynamicSlice", x, np.array([1, -3]), np.array([3, 9]), np.array([2, 3]), domain="", version=8, constants=[1, 2, 3])
 
 
 def test_what_a_rule_does_not_look_at_is_refused() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import undefined
-from stdlib.onnx.table.moving import slice_axis
+from stdlib.onnx.table.moving import slice_axis, sliced
 from tensorlang.graph.nodes import Value
 
 
@@ -56,6 +56,11 @@ def crop(n: Site) -> Value:
     return x
 
 
+def dynamic_slice(n: Site) -> Value:
+    """Slice whose bounds were arguments before those of Slice were."""
+    return sliced(n, n.constant_ints(1) or (), n.constant_ints(2) or (), n.constant_ints(3))
+
+
 RULES = (
     undefined("Affine", affine),
     undefined("Scale", scale),
@@ -63,4 +68,5 @@ RULES = (
     undefined("ScaledTanh", scaled_tanh),
     undefined("ParametricSoftplus", parametric_softplus),
     undefined("Crop", crop),
+    undefined("DynamicSlice", dynamic_slice),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from tensorlang.graph.nodes import Value
 from tensorlang.graph.programs import axes_of, single
 from tensorlang.graph.sizes import OpenSize, Size, is_one, is_open, larger, minimum, same, same_shape, smaller, to_expr
 from tensorlang.tensor.nodes import Read, Tensor
+
+Ints: TypeAlias = tuple[int, ...]
 
 
 def reshape(n: Site) -> Value:
@@ -159,13 +162,16 @@ def slice_axis(n: Site, x: Value, axis: int, start: int, size: int) -> Value:
 
 
 def slice_(n: Site) -> Value:
+    """Before version 10 bounds are attributes."""
+    if n.node.since >= 10:
+        return sliced(n, n.constant_ints(1) or (), n.constant_ints(2) or (), n.constant_ints(3), n.constant_ints(4))
+    return sliced(n, n.integers("starts"), n.integers("ends"), n.integers("axes") if n.has("axes") else None)
+
+
+def sliced(n: Site, starts: Ints, ends: Ints, axes: Ints | None, steps: Ints | None = None) -> Value:
+    """Return the first argument between bounds along axes, all of them where none are given."""
     x = n.arg(0)
     rank = len(x.shape)
-    if n.node.since < 10:
-        starts, ends = n.integers("starts"), n.integers("ends")
-        axes, steps = (n.integers("axes") if n.has("axes") else None), None
-    else:
-        starts, ends, axes, steps = n.constant_ints(1) or (), n.constant_ints(2) or (), n.constant_ints(3), n.constant_ints(4)
     axes = n.axes_of(axes if axes is not None else tuple(range(len(starts))), rank)
     steps = steps or (1,) * len(axes)
     if not len(starts) == len(ends) == len(axes) == len(steps):

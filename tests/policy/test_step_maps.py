@@ -35,6 +35,24 @@ GRIDS = """
     v[t + 1, i, j] = v[t, i + 1, j | 0] - g[t, i, j]                  for t in 0..4, i in 0..N, j in 0..N
     y[i, j] = u[4, i, j] + v[4, i, j]"""
 
+BANKS = """
+    h[0, i] = x[i]
+    m[0, i] = x[i] - 1
+    h[t + 1, i] = h[t, i - 1] + m[t, i + 1]                           for t in 0..4, i in 1..N - 1
+    m[t + 1, i] = m[t, i - 1] - h[t, i + 1]                           for t in 0..4, i in 1..N - 1
+    h[t + 1, i] = h[t, max(1, i - 1)]                                 otherwise
+    m[t + 1, i] = -m[t, max(1, i - 1)]                                otherwise
+    y[i] = h[4, i] + m[4, i]"""
+REFLECTIONS = """
+    f[0, i] = x[i]
+    b[0, i] = x[i]
+    k[m] = sum(i in 0..N, i > m) f[m, i] * b[m, i - 1 | 0]            for m in 0..5
+    f[m + 1, i] = f[m, i] + k[m] * b[m, i - 1 | 0]                    for m in 0..5, i in 0..N, i > m
+    b[m + 1, i] = b[m, i - 1 | 0] + k[m] * f[m, i]                    for m in 0..5, i in 0..N, i > m
+    f[m + 1, i] = 0                                                   otherwise
+    b[m + 1, i] = 0                                                   otherwise
+    y[i] = f[5, i] - b[5, i]"""
+
 
 @pytest.mark.parametrize(
     ("params", "result", "body", "loops"),
@@ -42,8 +60,10 @@ GRIDS = """
         ("x: i32[N]", "y: i32[N]", FLUXES, ["together l, r, q -> i"]),
         ("x: i32[N], c: i32[N, N]", "y: i32[N]", INFECTIONS, ["together s, q -> g"]),
         ("x: i32[N, N]", "y: i32[N, N]", GRIDS, ["together f, g -> i, j"]),
+        ("x: i32[N]", "y: i32[N]", BANKS, ["together h, m -> i"]),
+        ("x: i32[N]", "y: i32[N]", REFLECTIONS, ["together f, b -> i"]),
     ],
-    ids=["along one axis", "beside a sum", "along two axes"],
+    ids=["along one axis", "beside a sum", "along two axes", "with edges", "of fewer points in each step"],
 )
 def test_maps_that_read_each_other_at_their_own_points_share_their_loops(params: str, result: str, body: str, loops: list[str]) -> None:
     sizes = {"N": 21}
@@ -57,6 +77,12 @@ def test_what_reads_neighbours_of_its_step_keeps_loops_of_its_own() -> None:
     body = FLUXES.replace("l[t, i] * r[t, i] - max(l[t, i], r[t, i])", "l[t, i - 1 | wrap] * r[t, i + 2 | wrap]")
     found = derive(operator("x: i32[N]) -> (y: i32[N])", body, {"N": 21}), NARROW)
     assert [show(d) for d in found.directives if d.name == "together"] == ["together s, l -> i"]
+
+
+def test_fields_whose_points_take_turns_keep_loops_of_their_own() -> None:
+    body = BANKS.replace("i in 1..N - 1", "i in 1..N - 1, (i + t) % 2 == 1")
+    found = derive(operator("x: i32[N]) -> (y: i32[N])", body, {"N": 21}), NARROW)
+    assert not any(d.name == "together" and "->" in show(d) for d in found.directives)
 
 
 def test_a_recurrence_within_a_step_keeps_loops_of_its_own() -> None:

@@ -18,6 +18,7 @@ from polyhedral import affine
 from polyhedral.directions import distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
+from tensorlang.policy.cpu.inner_cost import remainders
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, mark_parallel
 from tensorlang.policy.pointwise import shared_axis
 from tensorlang.schedule.apply import apply
@@ -64,8 +65,9 @@ def step_maps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> list[StepM
 
 
 def _is_map(m: Definition, own: Sequence[str]) -> bool:
-    """Tell whether all points along axes are computed alike, without a sum."""
-    return len(m.tensors) == 1 and not any({*own} & affine.name_set(p.guard) or any(True for _ in reduces(p.value)) for p in m.pieces)
+    """Tell whether points along axes are computed without a sum, and neighbours alike, but for those at edges."""
+    in_turn = any({*own} & affine.name_set(r) for p in m.pieces for r in remainders(p.guard))
+    return len(m.tensors) == 1 and not in_turn and not any(True for p in m.pieces for _ in reduces(p.value))
 
 
 def _have_alike(m: Definition, other: Definition, count: int) -> bool:

@@ -249,7 +249,7 @@ class BlockCost:
 
     def _piece(self, piece: Piece) -> _Piece:
         """Return what a piece takes; its elements are one along an axis that its guard has an equation for."""
-        pinned = {a for a in self.definition.axes if _pins(piece.guard, a)}
+        pinned = {a for a in self.definition.axes if pins(piece.guard, a)}
         found = list(reduces(piece.value))
         value, _ = self._work((piece.value,), () if self.along is None else (self.along,))
         elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
@@ -783,7 +783,7 @@ def _covered(extent: float, step: int) -> float:
     return ceil(extent / step) * step / extent
 
 
-def _pins(guard: Cond, axis: str) -> bool:
+def pins(guard: Cond, axis: str) -> bool:
     """Tell whether a guard asks for one element along an axis; one of every few is no such thing."""
     equations = (c for c in affine.conjuncts(guard) if isinstance(c, Compare) and c.op == "==")
     return any(axis in affine.name_set(e) for c in equations for e in (c.lhs, c.rhs) if not isinstance(e, Mod))

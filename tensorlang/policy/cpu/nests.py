@@ -23,6 +23,7 @@ from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.inner_loops import ByOrder, add_inner_loops, candidates, pieces_share_vectors
 from tensorlang.policy.cpu.late_sums import late_sums
 from tensorlang.policy.cpu.running_results import running_cycles
+from tensorlang.policy.cpu.sums_at_edges import derive_edge_sums
 from tensorlang.policy.cpu.time_tiles import TimeTile, add_time_tile, best_time_tile
 from tensorlang.policy.cpu.values import instructions
 from tensorlang.policy.cpu.wavefronts import (
@@ -256,15 +257,16 @@ def derive_member(
         return None
     if pieces_share_vectors(d, definition, chosen.inner) and {*chosen.inner.vector} <= {*loops.free(order, None)}:
         separate = None
+    inner, rest = chosen.inner, definition
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, at=loops.of(order)[separate] if separate else None))
-    inner = chosen.inner
+        rest = derive_edge_sums(d, plan, definition, order[separate - len(loops.outside) :], inner.vector)
     if order and not loops.outside and order[-1] not in loops.free(order, separate):
-        late = late_sums(d, definition, order[-1], inner)
+        late = late_sums(d, rest, order[-1], inner)
         for binder in late.reversed if late is not None else ():
             d.add(d.schedule.reverse(full(name, binder)))
         inner = late.inner if late is not None else inner
-    outer = add_inner_loops(d, definition, order, inner)
+    outer = add_inner_loops(d, rest, order, inner)
     _add_parallel(d, definition, loops, order, separate, outer)
     return None
 

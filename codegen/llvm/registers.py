@@ -135,7 +135,8 @@ def pitch(buffer: Alloc, block: tuple[Node, ...]) -> int | None:
     pieces = {piece for node in block for piece in _pieces(node, buffer.buffer.name, wide, {}, None, within)}
     if not pieces or None in pieces:
         return None
-    end = max((p[0] % _WIDE + p[1] for p in pieces if p is not None and p[0] % _WIDE % p[1] == 0), default=0)
+    places = ((p[0] % _WIDE, p[1]) for p in pieces if p is not None)
+    end = max((first + lanes for first, lanes in places if first < extent.value and first % lanes == 0), default=0)
     return end if extent.value < end < 2 * extent.value else None
 
 
@@ -317,7 +318,7 @@ def _disjoint(pieces: set[tuple[int, int] | None], count: int) -> tuple[int, ...
     if not pieces or None in pieces:
         return None
     found, end = [0], 0
-    for first, lanes in sorted(p for p in pieces if p is not None):
+    for first, lanes in sorted(p for p in pieces if p is not None and p[0] < count):
         if first < end or first + lanes > count:
             return None
         found += [*range(end + 1, first + 1), first + lanes]
@@ -328,13 +329,15 @@ def _disjoint(pieces: set[tuple[int, int] | None], count: int) -> tuple[int, ...
 def _pieces(
     node: Node, name: str, shape: tuple[Index, ...], known: dict[str, int], vector: tuple[str, int] | None, within: frozenset[int]
 ) -> Iterator[tuple[int, int] | None]:
-    """Yield (offset of the first lane, lanes) for every access to `name` in a vector loop; None for one whose place is not constant.
-    `within`: what `_around` tells of `name`."""
+    """Yield (offset of the first lane, lanes) for every access to `name` in a vector loop; None for one whose place is not constant. Of
+    loops that end where sizes or other loops say, that is every copy that there can be. `within`: what `_around` tells of `name`."""
     if id(node) not in within:
         return
     match node:
         case For(var, lo, hi, body, kind, extent):
             first, last = _constant(lo, known), _constant(hi, known)
+            if kind == "unroll" and first is not None and last is None and extent is not None:
+                last = first + extent
             if kind == "unroll" and first is not None and last is not None:
                 for copy in range(first, last):
                     for statement in body:

@@ -55,6 +55,18 @@ def test_lanes_that_a_condition_leaves_out_keep_what_they_hold(columns: int) -> 
     check(guarded, rtol=1e-5, targets=[host()], **arrays(columns))
 
 
+@pytest.mark.parametrize("columns", [37, 41])
+def test_accumulators_are_vectors_where_loops_that_store_them_end_somewhere_in_a_row(columns: int) -> None:
+    stores = f"for u in 0 .. {-(-columns // 16)} unroll {-(-columns // 16)} {{ for j in 0 .. min(16, {columns} - 16*u) vector 16 {{ y["
+    part = "for u in 0 .. N // 16 + 1 unroll 3 { for j in 0 .. min(16, N + i - 16*u + 1) vector 16 { y["
+    text = tile(columns).replace(stores, part).replace("func f()", "func f(N)")
+    assert part in text
+    written = emit(parse(text), named("x86-64-v4"))
+    assert "phi <16 x float>" in written and "phi float" not in written
+    for size in (0, 15, columns - 3):
+        check(text, {"N": size}, rtol=1e-5, targets=[host(), LEVELS[1]], **arrays(columns))
+
+
 @pytest.mark.parametrize(("rows", "start", "lanes"), [(1, 1, 15), (4, 1, 15), (4, 3, 13), (4, 2, 9), (3, 1, 8)])
 def test_accumulators_stay_vectors_where_loops_begin_within_a_row(rows: int, start: int, lanes: int) -> None:
     whole = f"for i in 0 .. {rows} unroll {rows} {{ for j in 0 .. 16 vector 16 {{"

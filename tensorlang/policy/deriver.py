@@ -52,6 +52,8 @@ LONG_ALONE = 64
 """Steps of a running reduction whose additions take as long, one after the other, as all terms of each in vectors."""
 LONG_BESIDE_OTHERS = 8
 """The same, where so many run side by side."""
+LONG_BESIDE_NEIGHBOURS = 3
+"""The same, where those that run side by side also lie so, and a step is taken by vectors that are loaded whole."""
 WORTH_COMPOSING = 0.7
 """Of the operations of a window, how many may be left of it where it is made of shorter ones."""
 FEWEST_LOOKED_UP = 2048
@@ -340,7 +342,8 @@ def _is_long(definition: Definition, axis: str, e: Reduce) -> bool:
     for other in index_names(e) & set(definition.axes) - {axis}:
         extent = sizes[other]
         beside *= OPEN_EXTENT if extent is None else extent
-    return steps is None or steps >= (LONG_BESIDE_OTHERS if beside >= LONG_BESIDE_OTHERS else LONG_ALONE)
+    beside_others = LONG_BESIDE_OTHERS if axis == definition.axes[-1] else LONG_BESIDE_NEIGHBOURS
+    return steps is None or steps >= (beside_others if beside >= LONG_BESIDE_OTHERS else LONG_ALONE)
 
 
 def _partial(d: Deriver) -> Deriver:

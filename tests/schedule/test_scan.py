@@ -107,6 +107,14 @@ def test_short_axes_are_left_as_they_are() -> None:
     assert all(directive.name != "scan" for directive in derive(short, MACHINE).directives)
 
 
+@pytest.mark.parametrize(("axis", "scanned"), [("i", True), ("j", False)])
+def test_short_axes_beside_neighbours_run_where_vectors_of_these_take_a_step(axis: str, *, scanned: bool) -> None:
+    term = {"i": "x[k, j]", "j": "x[i, k]"}[axis]
+    sizes = {"i": {"N": 3, "M": 40}, "j": {"N": 40, "M": 3}}[axis]
+    program = operator("x: f32[N, M]) -> (y: f32[N, M])", f"y[i, j] = sum(k in 0..{axis}+1) {term}", sizes)
+    assert (f"scan y.{axis}" in [show(d) for d in derive(program, MACHINE).directives]) == scanned
+
+
 STRETCHES = {
     "a sum that grows": ("x: f32[N]", "f32[N]", "y[i] = sum(k in 0..i+1) x[k]", "scan y.i to 4"),
     "stretches of stretches": ("x: f32[N]", "f32[N]", "y[i] = x[i] - sum(k in 0..i) x[k]", "scan y.i to 2, 3"),

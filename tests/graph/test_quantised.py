@@ -110,6 +110,14 @@ def test_rows_of_a_window_over_few_channels_are_filled_with_weights_of_zero(attr
     assert any(array.shape == (4, 3, 7, 8) for array in in_bytes(g).constants.values())
 
 
+@pytest.mark.parametrize("group", [1, 2])
+def test_rows_of_a_window_over_whole_groups_of_channels_are_left_as_they_are(group: int) -> None:
+    m = Model((1, 4 * group, 9, 10))
+    g = m.graph(m.quantised(m.op("Conv", m.quantised("x"), m.weights(8 * group, 4, 3, 2), group=group, pads=[1, 0, 1, 1]), 0.1))
+    agree(g, values(1, 4 * group, 9, 10), 0.1)
+    assert all(array.shape[-1] == 2 for array in in_bytes(g).constants.values() if array.ndim == 4 and array.size >= 64)
+
+
 def test_a_convolution_in_groups_multiplies_bytes() -> None:
     m = Model((2, 6, 5, 5))
     y = m.op("Conv", m.quantised("x"), m.weights(9, 2, 3, 3), group=3, pads=[1, 1, 1, 1])

@@ -88,6 +88,26 @@ def test_pictures_of_bytes_are_copied_into_blocks_where_neighbouring_channels_ar
     assert ("y" in wished) == dots
 
 
+GROUPED = """op f(x: u8[1, (G, C), P, Q], w: i8[(G, F), C, 3, 3]) -> (y: i32[1, (G, F), P - 2, Q - 2]) {
+    y[n, (g, f), p, q] = sum(c, r, s) i32(x[n, (g, c), p + r, q + s]) * i32(w[(g, f), c, r, s])
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "dots", "blocks"),
+    [(24, 40, True, (8, 8)), (4, 8, True, (4, 8)), (16, 20, True, (8, 4)), (6, 8, True, (1, 8)), (4, 8, False, (1, 8))],
+)
+def test_channels_of_a_group_lie_in_the_longest_blocks_that_cut_them_where_dot_products_take_them(
+    channels: int, filters: int, dots: bool, blocks: tuple[int, int]
+) -> None:
+    x, w = np.zeros((1, 2 * channels, 20, 20), np.uint8), np.zeros((2 * filters, channels, 3, 3), np.int8)
+    machine = replace(MACHINE, dots=frozenset({(u8, i8)}) if dots else frozenset())
+    wished = derive_layouts(tl.parse(GROUPED).f.program(x, w), machine, {}, frozenset({"w"}))
+    found = {name: layout.shape[-1] for name, layout in wished.items() if len(layout.shape) == 5}
+    assert (found.get("x", 1), found.get("y", 1)) == blocks
+
+
 @pytest.mark.parametrize(
     ("size", "window", "stride", "outside", "in_blocks"),
     [

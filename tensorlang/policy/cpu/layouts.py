@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from math import gcd
 
 from codegen.dtypes import compute_dtype
+from codegen.loops import dots
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
@@ -22,8 +24,11 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents
 from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Definition, Dynamic, Program
+from tensorlang.tensor.nodes import Definition, Dynamic, Program, Tensor
 from tensorlang.tensor.walk import reads, reduces, tensor_table, tensors
+
+SHORTEST_BLOCK = 4
+"""Channels in a block that are worth one where dot products take them."""
 
 
 def derive_layouts(
@@ -178,7 +183,9 @@ def _channels(d: Deriver, definition: Definition, static: Container[str]) -> dic
         column = _channel_axis(definition, d.constants, sizes, lanes)
     else:
         column = next((a for a in definition.axes if block_of(stored, a) == lanes), None)
-    result = None if column is None else in_blocks(definition.tensors[0], definition.axes.index(column), lanes)
+    group = 0 if column is None else _dot_group(d, definition, column)
+    least = max(SHORTEST_BLOCK, lanes // group) if group else lanes  # as many products at once as without the dot product
+    result = None if column is None else _channel_blocks(definition.tensors[0], definition.axes.index(column), lanes, least)
     if column is None or result is None:
         return {}
     out = {name: result} if stored is None else {}
@@ -191,12 +198,28 @@ def _channels(d: Deriver, definition: Definition, static: Container[str]) -> dic
             continue
         for k, slot in enumerate(read.index):
             extent = affine.constant(tensor_table(d.program)[read.tensor].shape[k])
-            if isinstance(slot, AffineName) and (slot.name == column or slot.name in binders) and extent is not None and extent >= lanes:
-                layout = in_blocks(tensor_table(d.program)[read.tensor], k, lanes)
+            if isinstance(slot, AffineName) and (slot.name == column or slot.name in binders) and extent is not None:
+                least = SHORTEST_BLOCK if group and slot.name in binders else lanes
+                layout = _channel_blocks(tensor_table(d.program)[read.tensor], k, lanes, least)
                 if layout is not None:
                     out[read.tensor] = layout
                 break
     return out
+
+
+def _channel_blocks(tensor: Tensor, axis: int, lanes: int, least: int) -> Layout | None:
+    """Return blocks of `lanes` channels; where there are fewer, or those of a group cannot be cut so, the longest, `least` or more."""
+    extent = affine.constant(tensor.shape[axis]) or 0
+    whole = in_blocks(tensor, axis, lanes) if extent >= lanes else None
+    shorter = gcd(extent, lanes)
+    return in_blocks(tensor, axis, shorter) if whole is None and least <= shorter < lanes else whole
+
+
+def _dot_group(d: Deriver, definition: Definition, column: str) -> int:
+    """Return how many neighbours the machine's dot products multiply and add at once, where they may take the definition, else 0."""
+    c, table = contraction(definition, column), tensor_table(d.program)
+    types = None if c is None else (table[c.x].dtype, table[c.w].dtype)
+    return dots.group(types[0]) if types is not None and types in d.machine.dots else 0
 
 
 def _read_along_rows(d: Deriver, definition: Definition) -> list[str]:

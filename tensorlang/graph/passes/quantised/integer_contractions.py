@@ -182,14 +182,15 @@ class _Building:
 
     def filled(self) -> tuple[ByteContraction, Array] | None:
         """Return the same sum with weights of zero behind each row of a window, so that its taps fill whole groups, where these are what
-        lies next to each other: in pictures of few channels."""
+        lies next to each other: in pictures of few channels, which do not fill whole groups themselves."""
         a, b, reduce = self.found.a, self.found.b, self.found.reduce
         array = self.weights() if self.constant(b) else None
         slot, last = a.read.index[-1], reduce.binders[-1]
         if array is None or isinstance(slot, Dynamic) or len(a.read.index) < 4 or Name(last.name) not in b.read.index:
             return None
         form = affine.affine_form(slot)
-        few = prod(_extent(x) for x in reduce.binders if not _is_tap(x, a.read)) < FEW_CHANNELS
+        channels = prod(_extent(x) for x in reduce.binders if not _is_tap(x, a.read))
+        few = channels < FEW_CHANNELS and channels % GROUP
         missing = -_extent(last) % GROUP
         if form is None or form[0].get(last.name) != 1 or not few or not missing or last.lo != Int(0):
             return None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
+from tensorlang.policy.deriver import Deriver, is_local
 from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.nodes import Definition, Dynamic
 from tensorlang.tensor.walk import index_names, reads
 
 
@@ -31,6 +33,23 @@ def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterato
             yield from ((t.name, axis, count) for t in definition.tensors)
         else:
             moduli[position] = None
+
+
+def kept_by_steps(d: Deriver, group: Sequence[Definition]) -> list[str]:
+    """Return the tensors of a recurrence of which few steps will be kept, where those are counted along their last axis: all of them read
+    each other so many steps back, themselves at least one, and others read a single step, if any."""
+    members = {t.name: m for m in group for t in m.tensors if len(m.axes) >= 2 and is_local(d, m)}
+    back, seen = {name: list[int | None]() for name in members}, {name: set[object]() for name in members}
+    for x in d.program.definitions if members else ():
+        inside = any(x is m for m in group)
+        for r in (r for p in x.pieces for r in reads(p.value) if r.tensor in members):
+            last = r.index[-1]
+            if inside and x.axes:
+                step = None if isinstance(last, Dynamic) else affine.constant(affine.sub(x.axes[-1], last))
+                back[r.tensor].append(None if step == 0 and x is members[r.tensor] else step)
+            else:
+                seen[r.tensor].add(None if isinstance(last, Dynamic) else affine.constant(last))
+    return [n for n in members if back[n] and None not in back[n] and any(back[n]) and len(seen[n]) < 2 and None not in seen[n]]
 
 
 def _shifted(definition: Definition) -> frozenset[str]:

@@ -835,3 +835,20 @@ def test_terms_that_nobody_waits_for_stay_in_lanes(far: str) -> None:
 def test_the_terms_of_a_strict_recurrence_stay_in_their_order() -> None:
     program = operator("x: f32[200], w: f32[6]) -> (y: f32[200])", "y[i] = x[i] + sum(k in 0..6) w[k] * y[i - 1 - k | 0] for i in 0..200")
     assert "reverse y.k" not in directives(replace(program, mode="strict"))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_steps_along_the_last_axis_run_in_lanes_where_few_of_them_are_kept(kept: bool) -> None:
+    """They then lie one after the other in memory; where all are kept, so do the steps of one point."""
+    program = operator(
+        "a: i32[N]) -> (y: i32[N]) where N >= 3" if kept else "a: i32[N]) -> (u: i32[N, 9]) where N >= 3",
+        """
+        u[i, 0]     = a[i]
+        u[i, t + 1] = u[i - 1, t] + u[i, t] - u[i + 1, t]   for t in 0..8, i in 1..N - 1
+        u[i, t + 1] = u[i, t]                               otherwise"""
+        + ("\n        y[i]        = u[i, 8]" if kept else ""),
+        {"N": 200},
+    )
+    found = [d for d in directives(program) if " u" in d]
+    assert any(d.startswith("vectorize u.i") for d in found) == kept
+    assert ("fold u at t by 2" in found) == kept

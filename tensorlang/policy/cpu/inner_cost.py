@@ -8,7 +8,7 @@ order of all loops, and rows that lie a power of two apart use a few sets of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, log2, prod
 
@@ -17,11 +17,12 @@ from codegen.loops.partial_sums import ROOM, parts, parts_latency
 from codegen.loops.partition import LEAST_ITERATIONS
 from codegen.loops.searches import LEAST
 from polyhedral import affine
-from polyhedral.expr import Compare, Cond, Floor, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.expr import Scale
 from polyhedral.once import once
 from tensorlang.lower.prefetch import LINE_BYTES
+from tensorlang.policy.cpu.along import is_other, pins, remainders, shared_along, turns
 from tensorlang.policy.cpu.cost import (
     AHEAD_BYTES,
     ASKING_LOADS,
@@ -52,6 +53,7 @@ from tensorlang.policy.cpu.ragged_rows import ragged_rows
 from tensorlang.policy.cpu.shared_sums import as_in, shared_sums
 from tensorlang.policy.cpu.values import Value, Values, folding
 from tensorlang.policy.deriver import Deriver, row_bytes
+from tensorlang.policy.folds import kept_by_steps
 from tensorlang.policy.pointwise import picked_in_registers
 from tensorlang.policy.scatters import limit_of, ranges_of_data
 from tensorlang.schedule.plan import full
@@ -104,13 +106,6 @@ def cycles_of(d: Deriver, definition: Definition, inner: InnerLoops, along: str 
     that `inner` has packed, and write them. `along`: the axis whose loop is the one right around a block: what is the same in all of its
     iterations stays in registers, as far as there are any."""
     return BlockCost(d, definition, along=along).cycles(inner)
-
-
-def remainders(guard: Cond) -> Iterator[Mod]:
-    """Yield the remainders that a guard has equations for, as `i % 2 == 0`."""
-    for c in affine.conjuncts(guard):
-        if isinstance(c, Compare) and c.op == "==":
-            yield from (e for e in (c.lhs, c.rhs) if isinstance(e, Mod))
 
 
 def names_of_conditions(definition: Definition) -> frozenset[str]:
@@ -223,7 +218,8 @@ class BlockCost:
     def __init__(self, d: Deriver, definition: Definition, *, joined: bool = False, along: str | None = None) -> None:
         self.d, self.definition, self.joined, self.along = d, definition, joined, along
         self.lanes = d.lanes_of(definition)
-        self.tensors = tensor_table(d.program)
+        self.tensors = {**tensor_table(d.program)}
+        self.tensors |= {n: replace(t, shape=(t.shape[-1], *t.shape[:-1])) for n in self._by_steps for t in (self.tensors[n],)}
         self.sizes = {
             axis: float(affine.constant(extent) or OPEN_EXTENT)
             for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True)
@@ -237,9 +233,8 @@ class BlockCost:
             self.sizes[binder] = max(1.0, self.sizes[binder] / prod(self.sizes[a] for a in axes))
         name = definition.tensors[0].name
         self.sizes |= {n: min(size, float(d.at_once[full(name, n)])) for n, size in self.sizes.items() if full(name, n) in d.at_once}
-        point = tuple(AffineName(a) for a in definition.axes)
-        storage = d.layouts.get(definition.tensors[0].name)
-        self.stored_near = {a for a in definition.axes if unit_stride(point, storage, definition.axes, a)}
+        point = self._in_memory(Read(name, tuple(AffineName(a) for a in definition.axes)))
+        self.stored_near = {a for a in definition.axes if unit_stride(point, d.layouts.get(name), definition.axes, a)}
         self.pieces = [self._piece(p) for p in definition.pieces]
 
     def _middle(self, e: Affine) -> float:
@@ -317,7 +312,7 @@ class BlockCost:
 
     def _element(self, read: Read, *, guarded: bool, on_a_side: bool) -> Element:
         names, storage, axes = self._names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
-        near = {n: 1 for n in names if unit_stride(read.index, storage, axes, n)}
+        near = {n: 1 for n in names if unit_stride(self._in_memory(read), storage, axes, n)}
         # Lanes under a condition load what lies apart one by one.
         near = near if guarded or storage is not None else {**near, **self._strides(read)}
         tensor = self.tensors[read.tensor]
@@ -341,10 +336,9 @@ class BlockCost:
         """Of the tensors that a recurrence has beside the definition at hand, the first dimension in which all of its reads lie a number of
         steps from an axis."""
         own, out = {t.name for t in self.definition.tensors}, dict[str, int]()
-        group = next((g for g in components(self.d.program) if any(t.name in own for m in g for t in m.tensors)), ())
-        found = [(r, m) for m in group for piece in m.pieces for r in reads(piece.value)]
-        for name in sorted({t.name for m in group for t in m.tensors} - own):
-            steps = [{k for k, slot in enumerate(r.index) if _is_other(slot, m.axes)} for r, m in found if r.tensor == name]
+        found = [(r, m) for m in self._group for piece in m.pieces for r in reads(piece.value)]
+        for name in sorted({t.name for m in self._group for t in m.tensors} - own):
+            steps = [{k for k, slot in enumerate(r.index) if is_other(slot, m.axes)} for r, m in found if r.tensor == name]
             every = frozenset[int]().union(*steps).intersection(*steps)
             out |= {name: min(every)} if every else {}
         return out
@@ -352,7 +346,8 @@ class BlockCost:
     def _strides(self, read: Read) -> dict[str, int]:
         """Return the loops along which elements lie a few apart in a row-major tensor, away from edges, and how many; -1 of neighbours that
         lie backwards."""
-        found = {n: step_in_memory(read.index, self.tensors[read.tensor].shape, n) for n in sorted(self._loops(read))}
+        index, shape = self._in_memory(read), self.tensors[read.tensor].shape
+        found = {n: step_in_memory(index, shape, n) for n in sorted(self._loops(read))}
         return {n: step for n, step in found.items() if step is not None and (step == -1 or 2 <= step <= MOST_STRIDE)}
 
     # ------------------------------------------------ candidates
@@ -433,9 +428,23 @@ class BlockCost:
     @once
     def _recurring(self) -> frozenset[str]:
         """The tensors of the recurrence that the definition at hand is part of, if it is."""
+        return frozenset(t.name for m in self._group for t in m.tensors) if is_recurrence(self._group) else frozenset()
+
+    @once
+    def _group(self) -> tuple[Definition, ...]:
+        """The definitions that need the one at hand and are needed by it, with itself."""
         own = {t.name for t in self.definition.tensors}
-        group = next((g for g in components(self.d.program) if any(t.name in own for m in g for t in m.tensors)), ())
-        return frozenset(t.name for m in group for t in m.tensors) if is_recurrence(group) else frozenset()
+        return next((g for g in components(self.d.program) if any(t.name in own for m in g for t in m.tensors)), ())
+
+    @once
+    def _by_steps(self) -> Collection[str]:
+        """The tensors of the recurrence at hand of which few steps are kept, along their last axis: these lie one after the other."""
+        return kept_by_steps(self.d, self._group) if is_recurrence(self._group) else ()
+
+    def _in_memory(self, read: Read) -> tuple[Affine | Dynamic, ...]:
+        """Return the index of a read in the order of the dimensions in memory, of a tensor that nothing is said of."""
+        *others, last = read.index or (None,)
+        return (last, *others) if read.tensor in self._by_steps and last is not None else read.index
 
     def _axis_covered(self, axis: str, count: int, known: int | None = None) -> float:
         """Return how many points of an axis blocks of `count` take, for each that there is; of a `known` extent the last may be cut to a
@@ -499,7 +508,7 @@ class BlockCost:
         loads by itself."""
         blocks = ceil(self.sizes[along] / (c.vectors * self.lanes))
         few = along in self.definition.axes and not c.written and 1 < blocks < LEAST_ITERATIONS
-        return few and any(_turns(slot, along) for slot in element.read.index if not isinstance(slot, Dynamic))
+        return few and any(turns(slot, along) for slot in element.read.index if not isinstance(slot, Dynamic))
 
     def _edge_share(self, axis: str, count: int) -> float:
         """Return the share of the blocks of an axis, of `count` points each, whose loads ask about its edges: loops are split at edges
@@ -576,7 +585,7 @@ class BlockCost:
 
     def _in_phase(self, element: Element, along: str, phases: int) -> int | None:
         """Return how far elements lie apart of which one is read for so many along an axis, 0 for one of all; None where that is far."""
-        slots = element.read.index
+        slots = self._in_memory(element.read)
         if element.read.tensor in self.d.layouts or any(isinstance(slot, Dynamic) for slot in slots):
             return None
         *others, last = (affine.substitute(s, {along: Scale(phases, AffineName(along))}) for s in slots if not isinstance(s, Dynamic))
@@ -595,7 +604,8 @@ class BlockCost:
             one = 1 if c.phases == 1 else STRIDED_LOADS if len(self.pieces) == 1 else self.lanes
             return store_cycles(together * c.vectors * one)
         stored = together * c.vectors * self.lanes
-        return store_cycles(stored * FAR_LOADS) + stored * self._line_cycles(stored, row_bytes(self.d, self.definition.tensors[0]))
+        own = self.tensors[self.definition.tensors[0].name]
+        return store_cycles(stored * FAR_LOADS) + stored * self._line_cycles(stored, row_bytes(self.d, own))
 
     def _is_interleaved(self, c: InnerLoops, axis: str) -> bool:
         """Tell whether vectors along an axis are stored between those of all elements of its rows, which are few: whole vectors are put
@@ -633,7 +643,7 @@ class BlockCost:
     @once
     def touched(self) -> tuple[Element, ...]:
         """What is read and written beside the terms of sums, once for each tensor and the loops that its place depends on."""
-        axes, tensor = self.definition.axes, self.definition.tensors[0]
+        axes, tensor = self.definition.axes, self.tensors[self.definition.tensors[0].name]
         point = Read(tensor.name, tuple(map(AffineName, axes)))
         near = dict.fromkeys(sorted(self.stored_near), 1)
         written = Element(point, frozenset(axes), near, tensor.dtype.size_bytes, row_bytes(self.d, tensor))
@@ -661,8 +671,8 @@ class BlockCost:
     def bytes_by_data(self, element: Element, extent: Mapping[str, float]) -> float:
         """Return the bytes of the lines that may hold an element for so many values of each of some names, wherever data say that it lies:
         along a dimension whose place they say, all of it."""
-        named = [prod(extent.get(n, 1) for n in names_of_slot(slot)) for slot in element.read.index]
-        places = zip(element.read.index, self._shape(element), named, strict=True)
+        named = [prod(extent.get(n, 1) for n in names_of_slot(slot)) for slot in self._in_memory(element.read)]
+        places = zip(self._in_memory(element.read), self._shape(element), named, strict=True)
         *outer, last = [whole if isinstance(slot, Dynamic) else min(whole, n) for slot, whole, n in places]
         return prod(outer) * max(last * element.size_bytes, min(element.row_bytes, LINE_BYTES))
 
@@ -730,25 +740,6 @@ class BlockCost:
         return plain and alike and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
 
 
-def shared_along(read: Read, names: Collection[str]) -> dict[str, int]:
-    """Return of how many values of a name, one after the other, an element of a row is the same, for those names along which that is so."""
-    *others, last = read.index or (None,)
-    if not isinstance(last, Floor):
-        return {}
-    apart = frozenset[str]().union(*(names_of_slot(slot) for slot in others if slot is not None))
-    return {n: last.divisor for n in sorted(names) if n not in apart and step_inside(last.value, n) == 1}
-
-
-def _turns(e: Affine | Cond, name: str) -> bool:
-    """Tell whether an index goes another way from some value of a name on."""
-    return (isinstance(e, Min | Max | Mod) and name in affine.name_set(e)) or any(_turns(part, name) for part in affine.parts(e))
-
-
-def _is_other(slot: Affine | Dynamic, axes: Sequence[str]) -> bool:
-    """Tell whether an index is one of some axes, plus or minus a number."""
-    return not isinstance(slot, Dynamic) and any(affine.constant(affine.sub(slot, a)) not in (None, 0) for a in axes)
-
-
 def _times(names: frozenset[str], c: InnerLoops, along: str | None) -> int:
     """Return how many values a block has of one that depends on some names, with vectors along a loop."""
     return c.points(names) * (c.vectors if along is not None and along in names else 1)
@@ -781,9 +772,3 @@ def _live(work: _Work, c: InnerLoops, along: str | None) -> int:
 def _covered(extent: float, step: int) -> float:
     """Return how many iterations steps of so many take, for each that there is."""
     return ceil(extent / step) * step / extent
-
-
-def pins(guard: Cond, axis: str) -> bool:
-    """Tell whether a guard asks for one element along an axis; one of every few is no such thing."""
-    equations = (c for c in affine.conjuncts(guard) if isinstance(c, Compare) and c.op == "==")
-    return any(axis in affine.name_set(e) for c in equations for e in (c.lhs, c.rhs) if not isinstance(e, Mod))

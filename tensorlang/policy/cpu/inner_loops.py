@@ -23,13 +23,13 @@ from polyhedral.expr import Cond, Floor
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.check.law_tests import is_commutative
+from tensorlang.policy.cpu.along import remainders
 from tensorlang.policy.cpu.cost import MOST_STRIDE
 from tensorlang.policy.cpu.inner_cost import (
     COPY_SHARE,
     BlockCost,
     InnerLoops,
     names_of_conditions,
-    remainders,
 )
 from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.cpu.reloads import Reloads

@@ -259,8 +259,9 @@ def derive_member(
         separate = None
     inner, rest = chosen.inner, definition
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
-        d.add(d.schedule.distribute(name, at=loops.of(order)[separate] if separate else None))
-        rest = derive_edge_sums(d, plan, definition, order[separate - len(loops.outside) :], inner.vector)
+        rest = derive_edge_sums(d, plan, definition, order, separate - len(loops.outside), inner.vector)
+        if rest is definition:
+            d.add(d.schedule.distribute(name, at=loops.of(order)[separate] if separate else None))
     if order and not loops.outside and order[-1] not in loops.free(order, separate):
         late = late_sums(d, rest, order[-1], inner)
         for binder in late.reversed if late is not None else ():

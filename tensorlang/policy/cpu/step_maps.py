@@ -18,7 +18,7 @@ from polyhedral import affine
 from polyhedral.directions import distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
-from tensorlang.policy.cpu.inner_cost import remainders
+from tensorlang.policy.cpu.along import remainders
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, mark_parallel
 from tensorlang.policy.pointwise import shared_axis
 from tensorlang.schedule.apply import apply

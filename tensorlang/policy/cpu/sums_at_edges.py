@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tensorlang.policy.cpu.inner_cost import InnerLoops, pins
+from tensorlang.policy.cpu.along import pins
+from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.policy.legality import in_legal_order, is_proven
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.tensor.nodes import Definition
@@ -41,16 +42,20 @@ def edge_sums(d: Deriver, definition: Definition, along: Sequence[str]) -> list[
     return found
 
 
-def derive_edge_sums(d: Deriver, plan: Plan, definition: Definition, inside: Sequence[str], along: Sequence[str]) -> Definition:
-    """Add the directives for the sums at edges of a definition, in loops of their own in place of those over the axes `inside`, where that
-    is legal; return the definition without these. `along`: what runs in lanes of it."""
+def derive_edge_sums(d: Deriver, plan: Plan, definition: Definition, order: Sequence[str], shared: int, along: Sequence[str]) -> Definition:
+    """Add the directives for the sums at edges of a definition, in loops of their own inside of the first `shared` ones, where that is
+    legal; return the definition without these. `order`: of its axes; `along`: what runs in lanes of it."""
     found, before, name = edge_sums(d, definition, along), d.schedule, definition.tensors[0].name
+    if not found:
+        return definition
+    d.add(in_order(d.schedule, name, [*order]) if [*order] != [a for a in definition.axes if a in order] else d.schedule)
+    d.add(d.schedule.distribute(name, at=full(name, order[shared])))
     for x in found:
         statements = [s.name for s in plan.stages.of(definition) if s.piece == x.number]
-        own = [f"{axis}_{x.number}" for axis in inside]
-        d.add(d.schedule.distribute(*statements, at=[full(name, axis) for axis in inside], into=own))
+        own = [f"{axis}_{x.number}" for axis in order[shared:]]
+        d.add(d.schedule.distribute(*statements, at=[full(name, axis) for axis in order[shared:]], into=own))
         add_inner_loops(d, x.alone, own, x.inner)
-    if not found or not is_proven(in_legal_order(d)):
+    if not is_proven(in_legal_order(d)):
         d.schedule = before
         return definition
     rest = [p for number, p in enumerate(definition.pieces) if number not in {x.number for x in found}]

@@ -237,8 +237,18 @@ def test_substitution_by_rows_of_a_triangle_adds_up_a_few_rows_together_and_writ
 
 def test_few_unknowns_are_found_one_by_one() -> None:
     body = COLUMNS["forwards"][0].replace("a[k, i]", "a[i, k]")
-    program = operator("a: f64[N, N], b: f64[N]) -> (m: f64[N])", body, {"N": 31})
+    program = operator("a: f64[N, N], b: f64[N]) -> (m: f64[N])", body, {"N": 15})
     assert not any(d.startswith("block") for d in directives(program, WIDE))
+
+
+@pytest.mark.parametrize(("n", "lanes"), [(15, []), (16, [4]), (31, [4]), (32, [8]), (63, [8]), (64, [16])])
+def test_axes_that_are_short_are_cut_into_tiles_of_fewer_lanes(n: int, lanes: list[int]) -> None:
+    program = operator(SIGNATURE.replace("{T}", "f32"), FACTORS, {"N": n})
+    found = directives(program, replace(WIDE, vector_bytes=64))
+    assert [d for d in found if d.startswith("block")] == [f"block {k} by {count}" for count in lanes for k in ("k", "k_1")]
+    columns = "m[i, j] = b[i, j] - sum(k in 0..i) a[i, k] * m[k, j]"
+    program = operator("a: f32[N, N], b: f32[N, N]) -> (m: f32[N, N])", columns, {"N": n})
+    assert any(d.startswith("block") for d in directives(program, replace(WIDE, vector_bytes=64))) == (n == 64)
 
 
 UNKNOWNS = {

@@ -110,7 +110,7 @@ def _blocks(d: Deriver, group: tuple[Definition, ...]) -> Blocks | None:
     if len(own) != len(group) or len(axes) != 1 or len(dtypes) != 1 or own & d.layouts.keys() or d.program.mode == "strict":
         return None
     (count,), (dtype,) = axes, dtypes
-    lanes = d.machine.lanes(dtype)
+    lanes = _lanes(d, group, d.machine.lanes(dtype))
     sums = [(x, r) for x in group for p in x.pieces if not _has_equation(p.guard) for r in reduces(p.value)]
     heavy = [(x, r) for x, r in sums if own & {y.tensor for b in r.body for y in reads(b)} and _is_cut(d.program, x, r, lanes)]
     forms = {_by_terms(r, x) for x, r in heavy}
@@ -132,6 +132,15 @@ def _blocks(d: Deriver, group: tuple[Definition, ...]) -> Blocks | None:
     binders = tuple((x.tensors[0].name, r.binders[0].name) for x, r in heavy)
     apart = [(k, lanes) for k, p in enumerate(owner.pieces) if not own & {r.tensor for r in reads(p.value)}] if len(group) == 1 else []
     return Blocks(owner, binders, tile, cut, bool(by_terms), reversed_axes, joining, tuple(apart))
+
+
+def _lanes(d: Deriver, group: Sequence[Definition], most: int) -> int:
+    """Return how many lanes a vector has: those of a register, or fewer where axes are too short for enough tiles of so many. Columns that
+    need nothing of each other run in whole vectors without tiles, too."""
+    least = min(n for x in group for n in _sizes(x))
+    while not _stay_in_columns(group) and most >= 2 * FEWEST_LANES and FEWEST_TILES * most > least:
+        most //= 2
+    return most
 
 
 def _in_loops(d: Deriver, group: tuple[Definition, ...]) -> tuple[Definition, frozenset[str], tuple[syntax.Directive, ...]] | None:

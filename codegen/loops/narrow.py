@@ -283,7 +283,7 @@ class _Narrow:
                 return Cast(self.env.buffers[buffer].dtype, map_expr(e, self.index, self.expr))
             case Name(name) if name in self.names:
                 return Cast(self.env.values[name], e)
-            case Compare(op, x, y) if self._is_work(x) or self._is_work(y):
+            case Compare(op, x, y) if any(self._is_work(side) or self._is_widened(side) for side in (x, y)):
                 to = self.type_for(self.ranges.of(x), self.ranges.of(y))
                 both = None if to is None else (self.part(x, to), self.part(y, to))
                 if both is not None and both[0] is not None and both[1] is not None:
@@ -336,6 +336,15 @@ class _Narrow:
                 return name in self.names
             case Cast(dtype, x):
                 return self._is_wide(dtype) and (self._is_work(x) or dtype_of(x, self.env).is_float)
+            case _:
+                return False
+
+    def _is_widened(self, e: Expr) -> bool:
+        """Tell whether lanes make an integer of 64 bits of one of fewer."""
+        match e:
+            case Cast(dtype, x) if self.bits == 32 and self.in_lanes:
+                source = dtype_of(x, self.env)
+                return self._is_wide(dtype) and source.is_integer and source.bits <= self.bits and not isinstance(x, IndexValue)
             case _:
                 return False
 

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, called_dtype, extreme, f32, f64, holds
+from codegen.dtypes import DType, bool_, called_dtype, extreme, f32, f64, holds, limits
 from codegen.loops import scalars
 from codegen.loops.nodes import Const
 from codegen.loops.scalars import Scalar, Value
@@ -203,6 +203,7 @@ class Terms:
         self.spend()
         if x.op == y.op == "const":
             return self._folded(scalars.compare(op, _value(x), _value(y)))
+        x, y = self._as_stored(x, y)
         if op in (">", ">="):
             op, x, y = ("<" if op == ">" else "<="), y, x
         if op in COMMUTATIVE and y.serial < x.serial:
@@ -210,6 +211,20 @@ class Terms:
         made = self._made(op, bool_, (x, y))
         self.compared.add(comparison(made))
         return made
+
+    def _as_stored(self, x: Term, y: Term) -> tuple[Term, Term]:
+        """Return two sides of a comparison as they were before a wider integer type was made of them, which says the same of them."""
+        stored = next(
+            (t.args[0].dtype for t in (x, y) if t.op == "cast" and t.args[0].dtype.is_integer and holds(t.dtype, t.args[0].dtype)), None
+        )
+        before = [None if stored is None else self._before(t, stored) for t in (x, y)]
+        return (x, y) if before[0] is None or before[1] is None else (before[0], before[1])
+
+    def _before(self, t: Term, stored: DType) -> Term | None:
+        """Return an integer as the `stored` one that it is made of; None where it is not."""
+        if t.op == "const" and limits(stored)[0] <= int(t.concrete) <= limits(stored)[1]:
+            return self.const(t.concrete, stored, t.origin)
+        return t.args[0] if t.op == "cast" and t.args[0].dtype == stored and holds(t.dtype, stored) else None
 
     def select(self, cond: Term, then: Term, orelse: Term) -> Term:
         """Return `then` where `cond` holds, else `orelse`."""

@@ -16,6 +16,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor import walk
+from tensorlang.tensor.cast_indices import with_plain_indices
 from tensorlang.tensor.contraction import ROUNDINGS, Factor, contractions
 from tensorlang.tensor.digits import with_digits
 from tensorlang.tensor.facts import named_by_data
@@ -70,7 +71,7 @@ class Roofline:
 def work_of(program: Program) -> Work:
     """Return the work of a program without symbolic sizes."""
     flops = 0
-    for definition in with_digits(program).definitions:
+    for definition in with_digits(with_plain_indices(program)).definitions:
         extents = dict(zip(definition.axes, walk.shape_of(definition.tensors[0], {}), strict=True))
         points = prod(extents.values())
         if _is_the_same_everywhere(definition):

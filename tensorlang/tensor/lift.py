@@ -24,6 +24,7 @@ from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.bounded_cache import by_identity
+from tensorlang.tensor.cast_indices import with_plain_indices
 from tensorlang.tensor.chosen_places import with_chosen_places
 from tensorlang.tensor.digits import with_digits
 from tensorlang.tensor.first_terms import with_first_terms
@@ -41,7 +42,7 @@ from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_
 def lift(program: Program) -> Program:
     """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit, but for
     sums of sums and products of products outside of `strict` mode, whose order is free."""
-    program = with_first_terms(with_updates(with_digits(with_chosen_places(program))))
+    program = with_first_terms(with_updates(with_digits(with_chosen_places(with_plain_indices(program)))))
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:

@@ -76,6 +76,22 @@ def test_lanes_compute_in_16_bits_what_is_known_to_fit_or_cut_to_them(stored: st
     assert last_in_lanes(stored) == expected
 
 
+@pytest.mark.parametrize(
+    ("compared", "expected"),
+    [
+        ("index(i) == i64(k[i])", "i32(index(i)) == k[i]"),
+        ("i64(c[i]) < index(3*i + 7)", "i32(c[i]) < i32(index(3*i + 7))"),
+        ("i64(c[i]) > 9_i64", "i32(c[i]) > 9_i32"),
+        ("i64(k[i]) < 3000000000_i64", "i64(k[i]) < 3000000000_i64"),
+        ("index(i) < 5_i64", "index(i) < 5_i64"),
+    ],
+)
+def test_lanes_compare_in_32_bits_what_is_stored_in_so_few(compared: str, expected: str) -> None:
+    body = f"y[i] = select({compared}, 1_u8, 0_u8)"
+    assert last_in_lanes(body) == f"select({expected}, 1_u8, 0_u8)"
+    assert last_in_lanes(body, "") == f"select({compared}, 1_u8, 0_u8)"
+
+
 def test_16_bits_are_for_lanes_alone() -> None:
     assert last_in_lanes("y[i] = u8((i32(c[i]) * 3_i32 + 2_i32) // 4_i32)", "") == "u8((i32(c[i]) * 3_i32 + 2_i32) // 4_i32)"
 

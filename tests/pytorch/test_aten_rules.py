@@ -262,6 +262,10 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "statistics of a batch": (lambda a, g: F.batch_norm(a, None, None, g, g, training=True), (torch.cat([IMAGE, IMAGE + 1]), made(4))),
     "running": (lambda a: (a.cumsum(1), a.cumprod(-1)), (X,)),
     "running of integers": (lambda a: a.cumsum(1), (Z,)),
+    "truths in order": (
+        lambda a: (*a.max(1), *a.min(0, True), *a.sort(stable=True), *a.sort(dim=0, descending=True, stable=True), *a[0, 0].sort()), (B,),
+    ),
+    "truths as sums and products": (lambda a: (a.sum(1, dtype=torch.bool), a.prod(1, dtype=torch.bool)), (B,)),
     "topk": (lambda a: (*a.topk(2, 1), *a.topk(2, largest=False)), (X,)),
     "sort": (lambda a: a.sort(descending=True), (made(3),)),
     "softmax": (lambda a: (a.softmax(1), F.log_softmax(a, -1), a.sum().softmax(0)), (X,)),
@@ -359,6 +363,16 @@ INDICES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         )
         for how in ("prod", "mean", "amax", "amin")
     },
+    "truths scattered": (
+        lambda a, i, b: (
+            *(a.scatter_reduce(0, i, b, how) for how in ("sum", "prod", "amax", "amin")),
+            a.scatter_add(0, i, b),
+            a.index_add(0, i[:, 0], b),
+            a.index_put((i[:, 0],), b, accumulate=True),
+            a.index_put((a,), b[0, 0], accumulate=True),
+        ),
+        (torch.eye(2) > 0, whole(300, 2, low=0, high=2), torch.ones(300, 2) > 0),
+    ),
     "masked_scatter": (lambda a, b: a.masked_scatter(a > 0, b), (P, made(6))),
     "put where strides say": (lambda a, b: a.as_strided_scatter(b, (2, 3), (7, 2), 1), (X, made(2, 3))),
     **{

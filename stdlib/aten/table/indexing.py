@@ -87,7 +87,7 @@ def index_put(n: Call, x: Value, indices: Indices, values: Value, accumulate: bo
         updates = transposed(n, there, (*range(first, first + width), *range(first), *range(first + width, len(shape))))
     else:
         updates = expand(n, updates, shape)
-    found = n.op("scatter_nd_add" if accumulate else "scatter_nd", rows, ids, updates)
+    found = _combined(n, "scatter_nd", "_add" if accumulate else "", rows, ids, updates)
     order = (*given, *rest)
     moved = n.view(found, tuple(x.shape[k] for k in order))
     return transposed(n, moved, tuple(order.index(k) for k in range(len(order))))
@@ -108,10 +108,20 @@ def _put_where(n: Call, x: Value, given: dict[int, Value], values: Value, accumu
         value = n.view(n.op("gather", rows, n.op("minimum", count, last), axis=0), x.shape)
     elif len(value.shape) > len(rest):
         value = n.view(value, value.shape[1:])
-    return n.op("select", wide, n.op("add", x, value) if accumulate else value, x)
+    return n.op("select", wide, n.op("logical_or" if x.dtype == BOOL else "add", x, value) if accumulate else value, x)
 
 
 _REDUCTIONS = {"sum": "_add", "add": "_add", "prod": "_mul", "multiply": "_mul", "amax": "_max", "amin": "_min"}
+_OF_TRUTHS = {"_add": "_max", "_mul": "_min"}
+"""What is as good for truths: a sum of them is whether one holds, a product whether all do."""
+
+
+def _combined(n: Call, operator: str, how: str, x: Value, index: Value, source: Value, **attributes: Any) -> Value:
+    """Return `x` with the elements of `source` combined with those that the index names."""
+    if x.dtype != BOOL or not how:
+        return n.op(f"{operator}{how}", x, index, source, **attributes)
+    x, source = (n.cast(v, DTYPES["u8"]) for v in (x, source))
+    return n.cast(n.op(f"{operator}{_OF_TRUTHS.get(how, how)}", x, index, source, **attributes), BOOL)
 
 
 def scatter(n: Call, x: Value, dim: int, index: Value, src: Value | Number, *, reduce: str | None = None) -> Value:
@@ -154,7 +164,7 @@ def _scattered(n: Call, x: Value, dim: int, index: Value, src: Value | Number, h
         src = slice_axis(n, src, axis, 0, extent)
     if same(prod(index.shape), 0):
         return x
-    return n.op(f"scatter_elements{how}", x, index, src, axis=n.axis(dim, len(x.shape)))
+    return _combined(n, "scatter_elements", how, x, index, src, axis=n.axis(dim, len(x.shape)))
 
 
 def index_copy(how: str) -> Rule:
@@ -169,7 +179,7 @@ def index_copy(how: str) -> Rule:
         if alpha != 1:
             source = n.op("mul", *n.operands(source, alpha, dtype=x.dtype))
         order = (axis, *(k for k in range(len(x.shape)) if k != axis))
-        found = n.op(f"scatter_nd{how}", transposed(n, x, order), index, transposed(n, n.cast(source, x.dtype), order))
+        found = _combined(n, "scatter_nd", how, transposed(n, x, order), index, transposed(n, n.cast(source, x.dtype), order))
         return transposed(n, found, tuple(order.index(k) for k in range(len(order))))
 
     return rule

@@ -16,11 +16,12 @@ BOOL = DTYPES["bool"]
 Axes = int | Sequence[int] | None
 
 
-def reduction(operator: str) -> Rule:
-    """In the type of the result: sums of integers are wide."""
+def reduction(operator: str, truths: str = "") -> Rule:
+    """In the type of the result: sums of integers are wide, and `truths` is what a sum of truths is that is to be one itself."""
 
     def rule(n: Call, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
-        return reduced(n, operator, n.cast(x, n.dtype), n.axes(dim, len(x.shape)) if x.shape else (), keepdim)
+        y = n.cast(x, n.dtype)
+        return reduced(n, truths if y.dtype == BOOL else operator, y, n.axes(dim, len(x.shape)) if x.shape else (), keepdim)
 
     return rule
 
@@ -44,7 +45,21 @@ def extreme_at(values: str, places: str) -> Rule:
         axis = n.axis(dim, len(x.shape))
         return reduced(n, values, x, (axis,), keepdim), _kept(n, n.op(places, x, axis=axis), x, axis, keepdim)
 
-    return rule
+    return in_order(rule)
+
+
+def in_order(rule: Rule) -> Rule:
+    """A rule that compares numbers, for truths as well: what does not hold is less."""
+
+    def whole(n: Call, x: Value, *args: Any, **named: Any) -> Any:
+        if x.dtype != BOOL:
+            return rule(n, x, *args, **named)
+        found = rule(n, n.cast(x, DTYPES["u8"]), *args, **named)
+        results = found if isinstance(found, tuple) else (found,)
+        cast = tuple(n.cast(y, dtype) for y, dtype in zip(results, n.dtypes, strict=True))
+        return cast if isinstance(found, tuple) else cast[0]
+
+    return whole
 
 
 def place_of(operator: str) -> Rule:
@@ -139,12 +154,9 @@ def running_extreme(operator: str) -> Rule:
     def rule(n: Call, x: Value, dim: int) -> tuple[Value, ...]:
         if not x.shape:
             return x, n.filled((), DTYPES["i64"], 0)
-        if x.dtype != BOOL:
-            return n.ops(operator, x, axis=n.axis(dim, len(x.shape)))
-        y, at = n.ops(operator, n.cast(x, DTYPES["u8"]), axis=n.axis(dim, len(x.shape)))
-        return n.cast(y, BOOL), at
+        return n.ops(operator, x, axis=n.axis(dim, len(x.shape)))
 
-    return rule
+    return in_order(rule)
 
 
 def running_log_sum_exp(n: Call, x: Value, dim: int) -> Value:
@@ -187,13 +199,14 @@ def top_k(n: Call, x: Value, k: int, dim: int = -1, largest: bool = True, sorted
 
 
 def argsort(n: Call, x: Value, dim: int = -1, descending: bool = False, **_: Any) -> Value:
+    if not x.shape:
+        return n.filled((), DTYPES["i64"], 0)
     return n.op("argsort", x, axis=n.axis(dim, len(x.shape)), descending=int(descending))
 
 
 def sort(n: Call, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
-    axis = n.axis(dim, len(x.shape))
-    at = n.op("argsort", x, axis=axis, descending=int(descending))
-    return n.op("gather_elements", x, at, axis=axis), at
+    at = argsort(n, x, dim, descending)
+    return n.op("gather_elements", x, at, axis=n.axis(dim, len(x.shape))) if x.shape else x, at
 
 
 def stable_sort(n: Call, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
@@ -201,9 +214,9 @@ def stable_sort(n: Call, x: Value, *, stable: bool | None = None, dim: int = -1,
 
 
 RULES: dict[str, Rule] = {
-    "sum": reduction("reduce_sum"),
+    "sum": reduction("reduce_sum", "reduce_any"),
     "mean": reduction("reduce_mean"),
-    "prod": reduction("reduce_prod"),
+    "prod": reduction("reduce_prod", "reduce_all"),
     "amax": extreme("reduce_max", "reduce_any"),
     "amin": extreme("reduce_min", "reduce_all"),
     "max.dim": extreme_at("reduce_max", "arg_max"),
@@ -230,7 +243,7 @@ RULES: dict[str, Rule] = {
     "bucketize": buckets,
     "histc": histogram,
     "topk": top_k,
-    "argsort": argsort,
-    "sort.stable": stable_sort,
-    "sort": sort,
+    "argsort": in_order(argsort),
+    "sort.stable": in_order(stable_sort),
+    "sort": in_order(sort),
 }

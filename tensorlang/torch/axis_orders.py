@@ -34,7 +34,7 @@ class AxisOrders:
     def returned(self, k: int, tensor: torch.Tensor) -> torch.Tensor:
         """Return a view of an output of the graph as torch has it."""
         order = self.outputs.get(k)
-        return tensor if order is None else tensor.permute(_inverse(order))
+        return tensor if order is None else tensor.permute(inverse(order))
 
 
 def order_of(value: Any) -> Order | None:
@@ -76,7 +76,7 @@ def permute_ends(graph: Any, outputs: Mapping[int, Order]) -> AxisOrders:
         if order is not None:
             inputs[k] = order
             with graph.graph.inserting_after(node):
-                moved = _permuted(graph.graph, node, _inverse(order))
+                moved = _permuted(graph.graph, node, inverse(order))
             node.replace_all_uses_with(moved, delete_user_cb=lambda user, moved=moved: user is not moved)
             moved.meta, node.meta = dict(node.meta), {**node.meta, "val": node.meta["val"].permute(order)}
     (output,) = graph.graph.find_nodes(op="output")
@@ -94,6 +94,6 @@ def _permuted(graph: Any, node: Any, order: Order) -> Any:
     return graph.call_function(torch.ops.aten.permute.default, (node, list(order)))
 
 
-def _inverse(order: Order) -> Order:
+def inverse(order: Order) -> Order:
     """Return the order that undoes another."""
     return tuple(order.index(axis) for axis in range(len(order)))

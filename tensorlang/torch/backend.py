@@ -27,6 +27,7 @@ from tensorlang.api import compile as compiled_model
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import CompileError, InternalError, error, warn_of_fault
 from tensorlang.runtime.model import CompiledModel
+from tensorlang.torch.attention_by_functions import write_attention_out
 from tensorlang.torch.axis_orders import AxisOrders, output_orders, permute_ends
 from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
@@ -84,6 +85,7 @@ def tensorlang(
         decompositions=decompositions(importer.serves),
         keep_inference_input_mutations=False,
     )
+    write_attention_out(module)
     with kept_whole(importer.serves):
         return made(module, inputs)  # type: ignore[no-any-return]
 

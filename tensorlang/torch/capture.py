@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.runtime.operator import Operator
+from tensorlang.torch.attention_by_functions import write_attention_out
 from tensorlang.torch.axis_orders import order_of
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_complex, parts_of, place_of
 from tensorlang.torch.decompositions import BY_LOOPS, table
@@ -98,14 +99,14 @@ def of_export(exported: Any, serves: Serves) -> Program:
         elif spec.kind != kinds.InputKind.USER_INPUT:
             raise error("O010", f"the exported program takes `{spec.target}`, which is no tensor")
     _check_no_complex(found)
-    return of_graph(as_real(_with_loops(found.graph_module, serves)), constants, "exported", serves)
+    return of_graph(as_real(_captured_anew(found.graph_module, serves)), constants, "exported", serves)
 
 
-def _with_loops(module: Any, serves: Serves) -> Any:
-    """Return the graph of an exported program in which loops are made of what is taken apart into such. Torch takes nothing in a program
-    apart into loops, but captures a graph that calls the program's."""
+def _captured_anew(module: Any, serves: Serves) -> Any:
+    """Return the graph of an exported program without what torch does not take apart in a program, into loops or by functions that it
+    holds: it captures a graph that calls the program's."""
     wanted = {op for op in BY_LOOPS if not serves(operator_name(op))}
-    if not any(node.target in wanted for node in module.graph.nodes):
+    if not (write_attention_out(module) or any(node.target in wanted for node in module.graph.nodes)):
         return module
     given = module.graph.find_nodes(op="placeholder")
     with torch.no_grad():

@@ -16,6 +16,7 @@ from torch._higher_order_ops import while_loop
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch_networks import network
 
 import tensorlang as tl
@@ -508,3 +509,23 @@ def test_axes_keep_the_order_that_they_have_in_memory() -> None:
             found, wanted = fast(x, image), f(x, image)
             close(found, wanted)
             assert [t.stride() for t in found] == [t.stride() for t in wanted]
+
+
+def test_attention_by_functions_of_scores_and_places() -> None:
+    slopes, parts = torch.tensor([0.5, 0.25]), torch.tensor([0, 0, 0, 1, 1])
+    mask = create_block_mask(lambda b, h, i, j: (parts[i] == parts[j]) & (i > j), None, None, 5, 5, device="cpu")
+
+    class Attended(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+                return torch.where(j - i < -2, -float("inf"), 2 * torch.tanh(s / 2) + slopes[h] * (j - i))
+
+            y: Any = flex_attention(q.transpose(1, 2), k, v, score_mod=score, block_mask=mask, enable_gqa=True)
+            return y.transpose(1, 2).view(*q.shape[:2], -1)
+
+    given, attended = (torch.randn(2, 5, 2, 4), torch.randn(2, 1, 5, 4), torch.randn(2, 1, 5, 4)), Attended()
+    with torch.no_grad():
+        wanted = attended(*given)
+        close(compiled(attended)(*given), wanted)
+        exported = tl.compile(torch.export.export(attended, given))
+    close(torch.from_numpy(exported(*(x.numpy() for x in given))), wanted)

@@ -318,9 +318,9 @@ def glu(n: Call, x: Value, dim: int = -1) -> Value:
 # ---------------------------------------------------------------- casts, and what changes nothing
 
 
-def converted(n: Call, x: Value, *_: Any, **__: Any) -> Value:
+def converted(n: Call, x: Operand, *_: Any, **__: Any) -> Operand:
     """A copy, in the type of the result."""
-    return n.cast(x, n.dtype) if n.dtypes else x
+    return n.value(x, n.dtype) if n.dtypes else x
 
 
 def is_nan(n: Call, x: Value) -> Value:

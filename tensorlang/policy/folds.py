@@ -12,7 +12,7 @@ from tensorlang.policy.deriver import Deriver, is_local
 from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor.nodes import Definition, Dynamic
+from tensorlang.tensor.nodes import Definition, Dynamic, Slot
 from tensorlang.tensor.walk import index_names, reads
 
 
@@ -36,20 +36,32 @@ def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterato
 
 
 def kept_by_steps(d: Deriver, group: Sequence[Definition]) -> list[str]:
-    """Return the tensors of a recurrence of which few steps will be kept, where those are counted along their last axis: all of them read
-    each other so many steps back, themselves at least one, and others read a single step, if any."""
+    """Return the tensors of a recurrence of which few steps will be kept, where those are counted along their last axis alone: all of it
+    reads them some steps back, they themselves at least one, and others read a single step, if any."""
     members = {t.name: m for m in group for t in m.tensors if len(m.axes) >= 2 and is_local(d, m)}
-    back, seen = {name: list[int | None]() for name in members}, {name: set[object]() for name in members}
+    back, seen = {name: list[list[int | None]]() for name in members}, {name: set[int | None]() for name in members}
     for x in d.program.definitions if members else ():
-        inside = any(x is m for m in group)
         for r in (r for p in x.pieces for r in reads(p.value) if r.tensor in members):
-            last = r.index[-1]
-            if inside and x.axes:
-                step = None if isinstance(last, Dynamic) else affine.constant(affine.sub(x.axes[-1], last))
-                back[r.tensor].append(None if step == 0 and x is members[r.tensor] else step)
+            if any(x is m for m in group):
+                alike = len(x.axes) == len(r.index)
+                found: list[int | None] = [_constant(slot, axis) for slot, axis in zip(r.index, x.axes, strict=True)] if alike else [None]
+                back[r.tensor].append(found if found[-1] or x is not members[r.tensor] else [None])
             else:
-                seen[r.tensor].add(None if isinstance(last, Dynamic) else affine.constant(last))
-    return [n for n in members if back[n] and None not in back[n] and any(back[n]) and len(seen[n]) < 2 and None not in seen[n]]
+                seen[r.tensor].add(_constant(r.index[-1]))
+    return [n for n in members if _count_steps_last(back[n]) and len(seen[n]) < 2 and None not in seen[n]]
+
+
+def _constant(slot: Slot, origin: str | int = 0) -> int | None:
+    return None if isinstance(slot, Dynamic) else affine.constant(affine.sub(slot, origin))
+
+
+def _count_steps_last(back: Sequence[Sequence[int | None]]) -> bool:
+    """Tell whether reads lie steps away along the last axis, all on one side or none, and along no other axis all of them do."""
+    if not back or len({len(found) for found in back}) > 1:
+        return False
+    *others, last = zip(*back, strict=True)
+    one_side = None not in last and (max(last) <= 0 or min(last) >= 0) and any(last)
+    return one_side and not any(all(found) for found in others)
 
 
 def _shifted(definition: Definition) -> frozenset[str]:

@@ -96,3 +96,16 @@ def test_a_recurrence_within_a_step_keeps_loops_of_its_own() -> None:
     found = derive(program, NARROW)
     assert [show(d) for d in found.directives if d.name == "together"] == ["together g, u -> i"]
     assert_same(program, proven(program, found), {"N": 21})
+
+
+@pytest.mark.parametrize(
+    ("other", "together"),
+    [("i > m) f[m, i] * f[m, i]", True), ("i >= m) f[m, i] * f[m, i]", False), ("i > m) max(k[m], f[m, i])", False)],
+    ids=["alike", "over another range", "of what the first has come to"],
+)
+def test_sums_of_a_step_over_one_range_that_read_some_of_the_same_share_their_loop(other: str, together: bool) -> None:
+    body = REFLECTIONS.replace("k[m] * ", "(k[m] + e[m]) * ") + f"\n    e[m] = sum(i in 0..N, {other}  for m in 0..5"
+    program = operator("x: i32[N]) -> (y: i32[N])", body, {"N": 37})
+    found = derive(program, NARROW)
+    assert any(show(d).startswith("together k, e ->") for d in found.directives) == together
+    assert_same(program, proven(program, found), {"N": 37})

@@ -24,6 +24,7 @@ from tensorlang.policy.cpu.nests import Loops, derive_member, is_local_map, loop
 from tensorlang.policy.cpu.recurrence_storage import add_storage
 from tensorlang.policy.cpu.shared_steps import derive_shared_steps, join, own_point
 from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
+from tensorlang.policy.cpu.step_sums import derive_step_sums, step_sums
 from tensorlang.policy.cpu.time_tiles import add_time_tile, best_shared_tile
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
@@ -61,10 +62,13 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if len(group) > 2 and not d.at_once and derive_lines(d, plan, group):
         return
     together = step_maps(d, plan, group) if len(group) > 1 and not d.at_once else []
-    shared = {m.tensors[0].name for maps in together for m in maps.members}
+    sums = step_sums(d, plan, group) if len(group) > 1 and not d.at_once else []
+    shared = {m.tensors[0].name for members in (*(maps.members for maps in together), *sums) for m in members}
     found = [None if m.tensors[0].name in shared else derive_member(d, plan, m, group) for m in group]
     for maps in together:
         derive_step_maps(d, maps)
+    for members in sums:
+        derive_step_sums(d, members)
     (front,) = found if len(found) == 1 else (None,)
     if front is not None and front.shared and is_local(d, group[0]) and not _keeps_steps(d, group[0], front):
         d.schedule = before

@@ -32,6 +32,11 @@ NEAREST = """x: {type}[{lead}N, 3], c: {type}[K, 3]) -> (y: i32[{lead}N])
     least[{at}a] = min(k in 0..K) far[{at}a, k]
     y[{at}a] = min(k in 0..K) (if far[{at}a, k] == least[{at}a] then i32(k) else 999)"""
 
+PAIRS = """x: {type}[{lead}9, K], c: {type}[{lead}N, K]) -> (y: {type}[{lead}9, N])
+    most[{at}i, a] = max(j in 0..K) abs(x[{at}i, j] - c[{at}a, j])
+    apart[{at}i, a] = sum(j in 0..K) abs(x[{at}i, j] - c[{at}a, j])
+    y[{at}i, a] = most[{at}i, a] - apart[{at}i, a]"""
+
 
 def program(text: str, rows: int, columns: int, lead: bool = False, dtype: str = "i32") -> Program:
     signature, body = text.format(type=dtype, lead="B, " if lead else "", at="b, " if lead else "").split("\n", 1)
@@ -70,6 +75,14 @@ def test_rows_are_copied_where_neighbours_lie_too_far_apart_for_shuffles(rows: i
 @pytest.mark.parametrize(("rows", "columns"), [(31, 5), (64, 64)], ids=["few rows", "long rows"])
 def test_vectors_run_along_other_rows(rows: int, columns: int) -> None:
     assert "vectorize y.a_v" not in directives(program(SMALLEST, rows, columns))
+
+
+@pytest.mark.parametrize(("rows", "lead", "order"), [(40, False, "y.a_o, y.i, y.a_v"), (32, True, "y.b, y.a_o, y.i, y.a_v")])
+def test_a_block_of_rows_is_copied_once_for_all_that_is_compared_with_it(rows: int, lead: bool, order: str) -> None:
+    made = program(PAIRS, rows, 12, lead)
+    assert {f"order {order}", "at most at y.i", "at apart at y.i"} <= {*directives(made)}
+    assert any(d.startswith("pack c at y.a_o as [") for d in directives(made))
+    assert_same(made, proven(made, derive(made, MACHINE)), {})
 
 
 def test_what_others_read_too_is_not_copied_for_the_rows_of_some() -> None:

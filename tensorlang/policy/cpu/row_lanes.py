@@ -8,10 +8,12 @@ So are rows of any length of which one place is looked for, `argmin(j) x[a, j]`:
 
 Vectors along such a row would be empty for the most part, and what is reduced over it would be combined from few lanes. Where more elements
 lie between neighbours of a vector than shuffles take it from, a block of rows is copied first, in squares that are turned in registers.
+Of rows that others are compared with, `max(j) abs(z[b, j] - x[a, j])`, blocks are outside of loops over those: `order y.a_o, y.b, y.a_v`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from math import prod
 
 from codegen.dtypes import compute_dtype
@@ -95,22 +97,40 @@ def _binders(definition: Definition) -> list[str]:
 
 def derive_row_lanes(d: Deriver, group: FusionGroup) -> None:
     """Add the directives for tensors that have short rows."""
-    head, lanes, at = group.head, _lanes(d, group), group.depth - 1
+    head, lanes, at, turned = group.head, _lanes(d, group), group.depth - 1, _crossed(d, group)
+    before = _said_by(group, {read.tensor for read in turned})
     block = full(head.tensors[0].name, f"{head.axes[at]}_o")
+    innermost = block if before == at else full(head.tensors[0].name, head.axes[at - 1])
+
+    def outer(m: Definition) -> list[str]:
+        return [*m.axes[:before], f"{m.axes[at]}_o", *m.axes[before:at]]
+
     for member in (head, *(m for m in group.members if m is not head)):
         name, row, inner = member.tensors[0].name, member.axes[at], member.axes[group.depth :]
         d.add(d.schedule.split(full(name, row), lanes, (f"{row}_o", f"{row}_v")))
         if member is not head:
-            d.add(d.schedule.at(name, block))
-        d.add(in_order(d.schedule, name, [*member.axes[:at], f"{row}_o", *inner, *_binders(member), f"{row}_v"]))
+            d.add(d.schedule.at(name, innermost))
+        d.add(in_order(d.schedule, name, [*outer(member), *inner, *_binders(member), f"{row}_v"]))
         if inner:
             d.add(d.schedule.unroll(*(full(name, a) for a in inner)))
         d.add(d.schedule.vectorize(full(name, f"{row}_v")))
-    for read, row in _crossed(d, group).items():
+    for read, row in turned.items():
         _add_transposed(d, read, row, lanes, block, None if _is_read_alone(d, group, read.tensor) else full(head.tensors[0].name, row))
-    outer = [*head.axes[:at], f"{head.axes[at]}_o"]
     blocks = -(-(extents(head)[head.axes[at]] or OPEN_EXTENT) // lanes)
-    mark_parallel(d, (*(m for m in group.members if m is not head), head), outer, {**extents(head), f"{head.axes[at]}_o": blocks})
+    mark_parallel(d, (*(m for m in group.members if m is not head), head), outer(head), {**extents(head), f"{head.axes[at]}_o": blocks})
+
+
+def _said_by(group: FusionGroup, tensors: Set[str]) -> int:
+    """Return how many of the loops outside of rows say together which elements of some tensors are read: blocks of rows are copied inside
+    of these, once for all the others."""
+    named = (
+        m.axes.index(n) + 1
+        for m in group.members
+        for r in reads(m.pieces[0].value)
+        if r.tensor in tensors
+        for n in index_names(r) & {*m.axes[: group.depth - 1]}
+    )
+    return max(named, default=0) if tensors else group.depth - 1
 
 
 def _crossed(d: Deriver, group: FusionGroup, near: int = MOST_ELEMENTS) -> dict[Read, str]:

@@ -25,12 +25,13 @@ from tensorlang.check.equations import (
     ranges_of,
 )
 from tensorlang.check.problems import error, labelled
-from tensorlang.check.ranges import agreed, near_size
+from tensorlang.check.ranges import near_size, unknown_range
 from tensorlang.check.reduction import unknown_length
 from tensorlang.check.scope import expand
 from tensorlang.check.values import Dim, Tensor
 from tensorlang.check.walk import descendants
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
 
 
 def find_boxes(body: Body, call: Call) -> None:
@@ -200,11 +201,11 @@ def _explain_stuck(body: Body, pending: Sequence[str], calls: Sequence[Equation]
             if not equation.is_plain:
                 continue
             ranges = ranges_of(body, equation, opened, None)
-            missing = next((n for n in opened.names if n not in ranges), None)
-            if missing is not None:
-                bare_name = missing.lstrip("?")
-                near = near_size(body.ctx, equation.scope, [equation.clause.value], bare_name)
-                agreed([], bare_name, equation.clause.targets[0].span, "index", near)
+            missing = [n.lstrip("?") for n in opened.names if n not in ranges]
+            if missing:
+                near = {n: _read_over(body, name, equation, n) for n in missing}
+                near = {n: size or near_size(body.ctx, equation.scope, [equation.clause.value], n) for n, size in near.items()}
+                raise unknown_range(near, equation.clause.targets[0].span, "index")
     if calls:
         raise error(
             "T0145",
@@ -220,6 +221,20 @@ def _explain_stuck(body: Body, pending: Sequence[str], calls: Sequence[Equation]
         "defined here",
         help="write the ranges of its indices: `for i in 0..n`",
     )
+
+
+def _read_over(body: Body, name: str, equation: Equation, index: str) -> str | None:
+    """Return the dimension that a result is declared with, along which its equation reads a local tensor where that has this index:
+    `y[p, k] = 2 * t[k]` reads `t[k]` over the second of `y`."""
+    places = [t.slots.index(sx.Id(index)) for t in equation.clause.targets if t.name == name and t.slots and sx.Id(index) in t.slots]
+    declared = {r.name: r.type.dims for r in body.ctx.operator.results if isinstance(r.type, sx.TensorType)}
+    for clause in (e.clause for e in body.equations if places and not e.clause.conds and not e.clause.otherwise):
+        reads = [r for r in descendants(clause.value) if isinstance(r, sx.Index) and r.name == name and len(r.slots) > places[0]]
+        for target, slot in ((t, r.slots[places[0]]) for t in clause.targets for r in reads):
+            dims = declared.get(target.name)
+            if dims and target.slots and len(dims) == len(target.slots) and isinstance(slot, sx.Id) and slot in target.slots:
+                return show(dims[target.slots.index(slot)])
+    return None
 
 
 def _inline(body: Body, equation: Equation, call: Call) -> None:

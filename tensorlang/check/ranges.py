@@ -8,7 +8,7 @@ Plain places in padded reads, and under conditions on the index, count only if t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from polyhedral import affine
@@ -180,7 +180,7 @@ def _quiet(ctx: Context, scope: Scope, node: sx.Node) -> Value | None:
         return None
 
 
-def near_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str) -> px.Expr | None:
+def near_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str) -> str | None:
     """Return the size of the one dimension that an index of this name takes part in indexing, `x[i - 1, 2*j]`, in expressions: by the name
     that a parameter declares it with, whatever number it is here."""
     sizes = set()
@@ -193,22 +193,23 @@ def near_size(ctx: Context, scope: Scope, nodes: Iterable[sx.Node], name: str) -
             written = names if len(names) == len(tensor.dims) else (None,) * len(tensor.dims)
             found = ((dim, node) for dim, node, uses in zip(tensor.dims, written, used, strict=True) if uses and len(dim.sizes) == 1)
             sizes |= {px.Name(node.name) if isinstance(node, sx.Id) else dim.sizes[0] for dim, node in found}
-    return sizes.pop() if len(sizes) == 1 else None
+    return bare(sizes.pop()) if len(sizes) == 1 else None
 
 
-def agreed(found: list[Place], name: str, span: Span, what: str, near: px.Expr | None = None) -> tuple[px.Expr, px.Expr]:
+def unknown_range(names: Mapping[str, str | None], span: Span, what: str) -> CompileError:
+    """Return the error (T0121) for indices that stand plainly in no bracket, each with a size to name, if one is near."""
+    first, *_ = names
+    ranges = ", ".join(f"{name} in 0..{near or 'n'}" for name, near in names.items())
+    help = f"write its range: `{ranges}`" if what == "reduction index" else f"write its range after the expression: `for {ranges}`"
+    return error("T0121", f"the range of {what} `{first}` cannot be told", span, f"`{first}` stands alone in no bracket", help=help)
+
+
+def agreed(found: list[Place], name: str, span: Span, what: str, near: str | None = None) -> tuple[px.Expr, px.Expr]:
     """Return the range that the plain places of an index agree on. `near`: a size to name where there are none. Raises T0121 (none)
     and T0122 (they disagree)."""
     counted = [p for p in found if not p.padded] or found
     if not counted:
-        range_ = f"{name} in 0..{bare(near) if near is not None else 'n'}"
-        raise error(
-            "T0121",
-            f"the range of {what} `{name}` cannot be told",
-            span,
-            f"`{name}` stands alone in no bracket",
-            help=f"write its range: `{range_}`" if what == "reduction index" else f"write its range after the expression: `for {range_}`",
-        )
+        raise unknown_range({name: near}, span, what)
     first = counted[0]
     for other in counted[1:]:
         if other.size != first.size:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch._library.autograd import Info, make_autograd_impl
+from torch.autograd import forward_ad
 
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, error
@@ -40,24 +43,24 @@ class Derivative:
     _known: dict[tuple[str, ...], tuple[sx.Operator, Any, Mapping[str, str]]] = field(default_factory=dict)
     """What computes the gradients by some tensors; also by the names of all that it returns."""
 
-    def register(self, qualified: str, register: Register) -> None:
-        """Tell torch how `qualified` is differentiated."""
+    def register(self, library: Any, overload: Any, register: Register) -> None:
+        """Tell torch how an operator of `library` is differentiated."""
         forward = self.forward
         tensors = [p.name for p in forward.params if p.kind == "tensor"]
         results = [p.name for p in forward.results]
 
-        def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Mapping[str, Any] | None = None) -> None:
+        def setup(ctx: Any, inputs: tuple[Any, ...], named: Mapping[str, Any], output: Any) -> None:
             outputs = output if isinstance(output, tuple) else (output,)
             values = dict(zip(tensors, inputs, strict=False)) | dict(zip(results, outputs, strict=True))
             ctx.kept = [name for name in self.read if values.get(name) is not None]
             ctx.save_for_backward(*(values[name] for name in ctx.kept))
-            ctx.numbers = {name: given for name, given in (keyword_only_inputs or {}).items() if given is not None}
+            ctx.numbers = {name: given for name, given in named.items() if given is not None}
             ctx.outputs = [(o.shape, o.dtype, o.device) for o in outputs]
 
-        def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[Any, ...]:
+        def backward(ctx: Any, cotangents: tuple[torch.Tensor | None, ...], needed_of: tuple[bool, ...]) -> tuple[Any, ...]:
             given = dict(zip(ctx.kept, ctx.saved_tensors, strict=True))
-            given_in_order = tensors[: len(ctx.needs_input_grad)]  # what is left out at the end, torch leaves out here, too
-            wanted = tuple(name for name, needed in zip(given_in_order, ctx.needs_input_grad, strict=True) if needed)
+            given_in_order = tensors[: len(needed_of)]  # what is left out at the end, torch leaves out here, too
+            wanted = tuple(name for name, needed in zip(given_in_order, needed_of, strict=True) if needed)
             declared, overload, called = self._overload(wanted, register)
             for name, cotangent, (shape, dtype, device) in zip(results, cotangents, ctx.outputs, strict=True):
                 if name in called:  # integers have no derivatives
@@ -69,7 +72,7 @@ class Derivative:
             gradients = dict(zip(names, found if isinstance(found, tuple) else (found,), strict=True))
             return tuple(gradients.get(called[name]) if name in wanted else None for name in given_in_order)
 
-        torch.library.register_autograd(qualified, backward, setup_context=setup)
+        _register(library, overload, _differentiated_call(overload, setup, backward))
 
     def differentiated(self, gradients: Operator) -> Derivative | None:
         """Return how the `gradients` that `of` has returned are differentiated in turn; None where they are not."""
@@ -94,14 +97,59 @@ class Derivative:
         return {p.name: OF + p.name for p in (*self.forward.params, *self.forward.results)}
 
 
-def refuse_gradients(qualified: str) -> None:
-    """Let whoever asks for gradients of an operator be told that it has none: C0141."""
+def refuse_gradients(library: Any, overload: Any) -> None:
+    """Let whoever asks for gradients of an operator of `library` be told that it has none: C0141."""
 
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
         help = "register it with `autograd=True`, or with `backward=` an operator that computes them"
-        raise error("C0141", f"`{qualified}` was registered without gradients", help=help)
+        raise error("C0141", f"`{overload._schema.name}` was registered without gradients", help=help)
 
-    torch.library.register_autograd(qualified, backward)
+    _register(library, overload, make_autograd_impl(overload, Info(backward, None)))
+
+
+def _register(library: Any, overload: Any, call: Callable[..., Any]) -> None:
+    """Have torch call an operator so, given the keys of its dispatcher, where something may be differentiated. Whoever asks for forward
+    mode is told that there is none (C0141): torch itself would take what comes out for a constant."""
+
+    def checked(keys: Any, *args: Any, **named: Any) -> Any:
+        in_forward_mode = forward_ad._current_level >= 0
+        if in_forward_mode and any(isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None for a in args):
+            help = "ask for gradients instead: `torch.func.vjp`, `torch.func.jacrev`"
+            raise error("C0141", f"`{overload._schema.name}` has no forward mode", help=help)
+        return call(keys, *args, **named)
+
+    library.impl(overload._opname, checked, "Autograd", with_keyset=True)
+
+
+def _differentiated_call(overload: Any, setup: Callable[..., None], backward: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+    """Return what calls an operator that has gradients, and what those of torch's own do in C++: a node that stands above the levels of
+    `torch.func`, which the functions of `torch.library` refuse."""
+
+    class Call(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, keys: Any, named: Mapping[str, Any], *args: Any) -> Any:
+            with torch.enable_grad():  # of this level nothing is noted below, and levels around it note what they need
+                found = below(keys, *args, **named)
+            setup(ctx, args, named, found)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[Any, ...]:
+            return None, None, *backward(ctx, cotangents, ctx.needs_input_grad[2:])
+
+    noted = super(torch.autograd.Function, Call).apply
+
+    def below(keys: Any, *args: Any, **named: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keys & torch._C._after_autograd_keyset, *args, **named)
+
+    def call(keys: Any, *args: Any, **named: Any) -> Any:
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+            with enable_single_level_autograd_function():
+                return noted(keys, named, *args)
+        return below(keys, *args, **named)
+
+    return call
 
 
 def differentiated(operator: Operator, backward: Operator | None, autograd: bool) -> Derivative | None:

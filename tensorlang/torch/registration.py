@@ -122,10 +122,10 @@ def _register(operator: Operator, namespace: str, short: str, meaning: object, d
         library.impl(short, _kernel(made, "cuda"), "CUDA")
     torch.library.register_fake(qualified, _fake(operator), lib=library)
     if derivative is None:
-        refuse_gradients(qualified)
+        refuse_gradients(library, overload)
     else:
         then = derivative.differentiated
-        derivative.register(qualified, lambda of, ending: _register(of, namespace, f"{short}_{ending}", None, then(of)))
+        derivative.register(library, overload, lambda of, ending: _register(of, namespace, f"{short}_{ending}", None, then(of)))
     _REGISTERED[qualified] = made
     return overload
 

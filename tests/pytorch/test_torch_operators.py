@@ -131,6 +131,32 @@ def test_exported_programs_know_shapes_from_the_signature() -> None:
     assert torch.equal(exported.module()(numbers(6)), Model()(numbers(6)))
 
 
+def test_functions_of_torch_func_ask_for_gradients_of_gradients_and_of_samples() -> None:
+    op = custom_op(OPS.scaled, "tests::scaled_in_levels", autograd=True)
+    x, w = numbers(2, 3, dtype=torch.float64), numbers(3, dtype=torch.float64)
+
+    def number(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return op(x, w, by=3.0).pow(2).sum()
+
+    def meant(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x * w * 3.0).pow(2).sum()
+
+    for f, of in ((number, x[0]), (torch.compile(number, backend="aot_eager"), x[0])):
+        for found, wanted in zip(torch.func.grad(f, (0, 1))(of, w), torch.func.grad(meant, (0, 1))(of, w), strict=True):
+            torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(torch.vmap(torch.func.grad(number), (0, None))(x, w), torch.vmap(torch.func.grad(meant), (0, None))(x, w))
+    twice, wanted = (torch.func.jacrev(torch.func.jacrev(f))(x[0], w) for f in (number, meant))
+    torch.testing.assert_close(twice, wanted)
+
+
+@pytest.mark.parametrize("op", [scaled, first])
+def test_forward_mode_is_refused_where_torch_would_take_results_for_constants(op: Any) -> None:
+    named = {"k": 2} if op is first else {}
+    with pytest.raises(CompileError, match="C0141"):
+        torch.func.jvp(lambda x: op(x, **named), (numbers(4),), (numbers(4),))
+    assert torch.func.jvp(lambda x: x * op(numbers(4), **named).sum(), (numbers(4),), (numbers(4),))[1].any()
+
+
 def test_composite_dimensions_are_divided() -> None:
     pairs = custom_op(OPS.pairs, "tests::pairs")
     with torch._subclasses.FakeTensorMode():

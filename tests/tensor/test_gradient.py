@@ -123,6 +123,10 @@ CASES = {
         " y[j] = sum(k in 0..j+1) x[j // 3, j % 3] * w[k] + sum(k in 0..j%3+1, l in 0..k+1) w[j - k] * w[l] }",
         {"N": 2},
     ),
+    "a factor of a triangle whose rows are empty where no element of the factor is": (
+        "op f(x: f64[N, N], w: f64[N]) -> (y: f64[N]) { y[j] = sum(k in j..N, l in 0..j+1) w[j] * w[l] * x[k, 2*k - j | 0] }",
+        {"N": 4},
+    ),
     "the greatest and the least": (
         "op f(x: f64[M, N]) -> (y: f64[M], z: f64[M]) {\n y[i] = max(k) (x[i, k] * x[i, k])\n z[i] = min(k) x[i, k] / y[i]\n}",
         {"M": 3, "N": 4},

@@ -463,9 +463,9 @@ def _finished(system: _System, target: Target) -> Solved | None:
     scope = (*target.axes, *names)
     if where == FALSE or isinstance(is_empty(target.sizes, scope, known, where), Proven):
         return None
-    kept = needed(target.sizes, scope, known, affine.conjuncts(where))
-    outside = [c for c in kept if not set(affine.names(c)) & set(names)]
-    inside = [c for c in kept if c not in outside]
+    of_element = [c for c in affine.conjuncts(where) if not affine.name_set(c) & {*names}]
+    outside = needed(target.sizes, target.axes, target.box, of_element)  # not for what ranges tell: factors stand outside of sums
+    inside = needed(target.sizes, scope, affine.conj(known, *outside), [c for c in affine.conjuncts(where) if c not in of_element])
     tests = tuple(part for test in system.tests for part in operands("and", test))
     telling = list(takewhile(lambda test: _names_element(test, target), tests))
     return Solved(

@@ -213,10 +213,8 @@ class Terms:
         return made
 
     def _as_stored(self, x: Term, y: Term) -> tuple[Term, Term]:
-        """Return two sides of a comparison as they were before a wider integer type was made of them, which says the same of them."""
-        stored = next(
-            (t.args[0].dtype for t in (x, y) if t.op == "cast" and t.args[0].dtype.is_integer and holds(t.dtype, t.args[0].dtype)), None
-        )
+        """Return two integers that are compared as they were before a wider type was made of them, which says the same of them."""
+        stored = next((t.args[0].dtype for t in (x, y) if t.op == "cast" and _is_widened(t)), None)
         before = [None if stored is None else self._before(t, stored) for t in (x, y)]
         return (x, y) if before[0] is None or before[1] is None else (before[0], before[1])
 
@@ -224,7 +222,7 @@ class Terms:
         """Return an integer as the `stored` one that it is made of; None where it is not."""
         if t.op == "const" and limits(stored)[0] <= int(t.concrete) <= limits(stored)[1]:
             return self.const(t.concrete, stored, t.origin)
-        return t.args[0] if t.op == "cast" and t.args[0].dtype == stored and holds(t.dtype, stored) else None
+        return t.args[0] if t.op == "cast" and _is_widened(t) and t.args[0].dtype == stored else None
 
     def select(self, cond: Term, then: Term, orelse: Term) -> Term:
         """Return `then` where `cond` holds, else `orelse`."""
@@ -281,6 +279,11 @@ class Terms:
 
     def _folded(self, value: Value, origin: Term | None = None) -> Term:
         return self.const(value.scalar, value.dtype, origin)
+
+
+def _is_widened(x: Term) -> bool:
+    """Tell whether a cast makes of an integer one of a type that has all of its type."""
+    return x.dtype.is_integer and x.args[0].dtype.is_integer and holds(x.dtype, x.args[0].dtype)
 
 
 def _value(x: Term) -> Value:

@@ -171,8 +171,7 @@ def _cut(program: Program, definition: Definition, reduce: Reduce, found: Stride
     extent = definition.tensors[0].shape[definition.axes.index(axis)]
     even = _parts(extent, stride)
     columns = _columns(definition, reduce, found)
-    in_blocks = any((_extent(definition, a) or 0) % COLUMNS == 0 for a in columns)
-    if even is not None and _is_last(program, definition) and (in_blocks or _has_one_term(reduce, found)):
+    if even is not None and _is_last(program, definition) and (columns or _has_one_term(reduce, found)):
         shaped = _axes_cut(definition, axis, (whole, phase), (even, affine.to_expr(stride)))
         value = replaced(_value(definition), reduce, _in_class(cut, fresh, shaped, program.sizes))
         return _with(program, definition, _rewritten(shaped, substitute(value, {axis: at})))

@@ -141,9 +141,10 @@ def test_a_graph_without_such_sums_is_returned_itself() -> None:
     assert phases(graph) is graph
 
 
-def test_results_of_windows_side_by_side_are_stored_in_blocks_of_channels() -> None:
+@pytest.mark.parametrize(("filters", "taps"), [(32, 2), (24, 4)])
+def test_results_of_many_channels_are_stored_in_blocks_of_these(filters: int, taps: int) -> None:
     """Phases end the rows of a result: what lies next to each other is not what a vector of points would hold."""
-    of = model((1, 64, 28, 28), (64, 32, 2, 2), strides=[2, 2])
+    of = model((1, 64, 28, 28), (64, filters, taps, taps), strides=[2, 2])
     graph = optimised(of)
     [kernel] = [n for n in graph.nodes if isinstance(n, Kernel) and "ConvTranspose_0" in n.members]
     assert graph.values[kernel.outputs[0]].layout is not None

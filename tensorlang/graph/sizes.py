@@ -243,11 +243,24 @@ class Symbols:
         which scratch memory would be made."""
         products = (formula.terms for name, formula in self.products.items() if name in sizes)
         symbols = {monomial for terms in products for monomial in terms if list(terms.values()) == [1]}
-        meant = [fact for name, formula in self.products.items() if name in sizes for fact in _facts(formula)]
+        others = list(map(self.formula, sizes))
+        meant = [fact for name, formula in self.products.items() if name in sizes for fact in self._facts(formula, others)]
         told = (c for c in self.assumed if c.relation != "!=" and (bounded or not c.is_limit))
         for condition in dict.fromkeys((*meant, *told)):
             if all(m in symbols or (len(m) <= 1 and all(_is_affine(a, sizes) for a in m)) for m in condition.formula.terms):
                 yield affine.compare(condition.relation, self.expression(condition.formula), 0)
+
+    def _facts(self, formula: Formula, others: Iterable[Formula]) -> Iterator[Condition]:
+        """Yield what holds of the larger of two: that it is no smaller than either, and no larger than those of `others` that neither is
+        larger than; of the smaller of two the same the other way round. A program may have that size alone, and not the two."""
+        match list(formula.terms.items()):
+            case [((Choice(which) as choice,), 1)]:
+                sign = 1 if which == "max" else -1
+                yield from (Condition((formula - side).scaled(sign), ">=") for side in choice.sides)
+                beyond = ((other - formula).scaled(sign) for other in others if other != formula)
+                yield from (Condition(found, ">=") for found in beyond if self.is_proven(found, ">="))
+            case _:
+                pass
 
     def is_proven(self, formula: Formula, relation: Relation) -> bool:
         """Tell whether `formula relation 0` holds for all sizes of which what was assumed holds. False says nothing."""
@@ -415,16 +428,6 @@ def _as_least(formula: Formula, relation: Relation) -> tuple[tuple[Formula, ...]
             return ((above,), (below,))
         case _:
             assert_never(relation)
-
-
-def _facts(formula: Formula) -> Iterator[Condition]:
-    """Yield what holds of a formula by itself: that the larger of two is no smaller than either, the smaller no larger."""
-    match list(formula.terms.items()):
-        case [((Choice(which, left, right),), 1)]:
-            for side in (left, right):
-                yield Condition(formula - side if which == "max" else side - formula, ">=")
-        case _:
-            pass
 
 
 def _is_affine(atom: Atom, sizes: Container[str]) -> bool:

@@ -150,6 +150,17 @@ def test_kernels_are_told_that_the_smaller_of_two_sizes_is_no_larger_than_either
     assert not any(affine.name_set(c) - {"size.batch", "size.seq"} for c in found.conditions(("size.batch", "size.seq")))
 
 
+@pytest.mark.parametrize("which", [minimum, maximum])
+def test_kernels_are_told_that_the_smaller_of_two_sizes_is_no_smaller_than_what_neither_is_smaller_than(which: Any) -> None:
+    found = symbols((3, 7, 40), chooses=True)
+    batch, seq, past = (found.symbol(name) for name in NAMES)
+    assert (minimum(seq, 30) >= batch) if which is minimum else (maximum(seq, 5) <= past)
+    made, beside = (which(batch + seq, minimum(seq, 30)), batch) if which is minimum else (which(past - 2, maximum(seq, 5)), past)
+    name, other = found.name_of(made.expression), found.name_of(beside.expression)
+    told = affine.sub(Name(name), Name(other)) if which is minimum else affine.sub(Name(other), Name(name))
+    assert affine.compare(">=", told, 0) in found.conditions((name, other))
+
+
 def test_what_holds_for_all_sizes_assumes_nothing() -> None:
     found = symbols()
     batch, seq = found.symbol("size.batch"), found.symbol("size.seq")

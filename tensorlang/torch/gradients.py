@@ -8,8 +8,9 @@ returns gradients, `d_` and the name of the tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ from tensorlang.syntax import nodes as sx
 
 OF = "d_"
 """What names of gradients and cotangents begin with."""
+FEW = 3
+"""For how many tensors the gradients by some of them are registered before any is asked for, a millisecond for each choice of these."""
 
 
 Register = Callable[[Operator, str], Any]
@@ -38,6 +41,8 @@ class Derivative:
     forward: sx.Operator
     of: Callable[[tuple[str, ...]], Operator]
     read: tuple[str, ...]
+    named: tuple[str, ...]
+    """The tensors of which graphs that torch keeps on disk may name the gradients."""
     follows: bool
     """Whether `of` follows from equations, so that its own derivatives do, too."""
     _known: dict[tuple[str, ...], tuple[sx.Operator, Any, Mapping[str, str]]] = field(default_factory=dict)
@@ -73,13 +78,16 @@ class Derivative:
             return tuple(gradients.get(called[name]) if name in wanted else None for name in given_in_order)
 
         _register(library, overload, _differentiated_call(overload, setup, backward))
+        for wanted in _subsets(self.named):
+            self._overload(wanted, register)
 
     def differentiated(self, gradients: Operator) -> Derivative | None:
         """Return how the `gradients` that `of` has returned are differentiated in turn; None where they are not."""
         try:
-            return differentiated(gradients, None, self.follows)
+            found = differentiated(gradients, None, self.follows)
         except CompileError:
             return None
+        return found and replace(found, named=())
 
     def _overload(self, wanted: tuple[str, ...], register: Register) -> tuple[sx.Operator, Any, Mapping[str, str]]:
         """Return the declaration of what computes the gradients by some tensors, that itself, and what it calls the derivatives by these
@@ -170,12 +178,19 @@ def differentiated(operator: Operator, backward: Operator | None, autograd: bool
         if not floats:
             raise error("C0141", f"`{operator.name}` cannot be differentiated: it takes no floats", help="leave `autograd` out")
         operator.gradient(*floats)
-        return Derivative(forward, lambda names: operator.gradient(*names), tensors, follows=True)
+        return Derivative(forward, lambda names: operator.gradient(*names), tensors, tuple(floats), follows=True)
     if not isinstance(backward, Operator):
         raise error("C0141", f"`backward` is a `{type(backward).__name__}`", help="pass an operator: `backward=ops.blur_back`")
     _check_names(forward, backward.declaration)
     known = {*tensors, *(p.name for p in forward.results)}
-    return Derivative(forward, lambda _: backward, tuple(p.name for p in backward.declaration.params if p.name in known), follows=False)
+    read = tuple(p.name for p in backward.declaration.params if p.name in known)
+    return Derivative(forward, lambda _: backward, read, tensors, follows=False)
+
+
+def _subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield which of a few tensors gradients may be asked for; of many, all."""
+    for count in range(1 if len(names) <= FEW else len(names), len(names) + 1):
+        yield from combinations(names, count)
 
 
 def _may_be_float(declared: sx.Operator, param: sx.Param) -> bool:

@@ -149,6 +149,11 @@ def test_functions_of_torch_func_ask_for_gradients_of_gradients_and_of_samples()
     torch.testing.assert_close(twice, wanted)
 
 
+def test_graphs_that_torch_has_kept_on_disk_find_gradients_by_their_names() -> None:
+    custom_op(OPS.scaled, "tests::scaled_by_name", autograd=True)
+    assert all(hasattr(torch.ops.tests, f"scaled_by_name_backward_{names}") for names in ("d_x", "d_w", "d_x_d_w"))
+
+
 @pytest.mark.parametrize("op", [scaled, first])
 def test_forward_mode_is_refused_where_torch_would_take_results_for_constants(op: Any) -> None:
     named = {"k": 2} if op is first else {}

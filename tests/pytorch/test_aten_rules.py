@@ -116,6 +116,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "round to decimals": (lambda a: (a.round(decimals=2), (a * 1000).round(decimals=-2)), (X,)),
     "angle": (lambda a: (a.angle(), a.bfloat16().angle().float()), (torch.tensor([1, -2, 0, nan]),)),
     "signs": (lambda a, b: (torch.copysign(a, b), b.signbit()), (P, torch.tensor([0.0, -0.0, -2]))),
+    "views with the other sign": (lambda a: (torch._neg_view(a), torch._neg_view(a.int()) - 1), (X,)),
     "rrelu": (F.rrelu, (X,)),
     "functions of analysis": (
         lambda p, x: (

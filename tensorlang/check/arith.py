@@ -374,9 +374,9 @@ def _compare_values(op: str, a: Value, b: Value, span: Span) -> Value:
             raise not_scalar(side, span)
     x, y = dtype_of(a), dtype_of(b)
     if isinstance(a, Idx) and y is not None and y.is_integer:
-        return Val(ir.Compare(op, ir.IndexValue(a.expr, span=span), _widened(b, span), span=span), bool_)  # type: ignore[arg-type]
+        return Val(ir.Compare(op, ir.IndexValue(a.expr, span=span), widened(b, span), span=span), bool_)  # type: ignore[arg-type]
     if isinstance(b, Idx) and x is not None and x.is_integer:
-        return Val(ir.Compare(op, _widened(a, span), ir.IndexValue(b.expr, span=span), span=span), bool_)  # type: ignore[arg-type]
+        return Val(ir.Compare(op, widened(a, span), ir.IndexValue(b.expr, span=span), span=span), bool_)  # type: ignore[arg-type]
     if x is None and y is None and not isinstance(a, Val) and not isinstance(b, Val):
         raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
     a, b = met(a, b)
@@ -393,7 +393,7 @@ def _order_of_truths(op: str, a: ir.Expr, b: ir.Expr, span: Span) -> ir.Expr:
     return ir.Binary("or" if op.endswith("=") else "and", ir.Unary("not", less, span=span), more, span=span)
 
 
-def _widened(value: Value, span: Span) -> ir.Expr:
+def widened(value: Value, span: Span) -> ir.Expr:
     """Return an integer as the `i64` that compares with indices as it does: of `u64`, what is beyond counts as the greatest."""
     dtype = dtype_of(value)
     expr = coerce(value, dtype, span)

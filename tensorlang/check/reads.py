@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64
+from codegen.dtypes import DType, bool_, compute_dtype, i64, u64
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
@@ -188,6 +188,7 @@ def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], no
     if mode is None or (word in ("clamp", "wrap", "reflect") and word not in scope.values):
         placed = [e if word is None else replace(e, at=_brought_in(ctx, scope, e, word)) for e in entries]
         return _plain(ctx, scope, tensor, placed, node.span)
+    entries = [replace(e, at=_compared(e.at, e.span)) for e in entries]
     inside = _inside(scope, entries, node.span)
     guarded = [replace(e, at=_known_inside(scope, e)) for e in entries]
     value = _plain(ctx, scope, tensor, guarded, node.span)
@@ -221,6 +222,11 @@ _MODES_ELSEWHERE = {
     **dict.fromkeys(("zero", "zeros", "constant", "pad", "none", "None"), "0"),
 }  # fmt: skip
 """What NumPy, PyTorch, OpenCV and Halide call what lies outside → how it is written here."""
+
+
+def _compared(at: Idx | Val, span: Span) -> Idx | Val:
+    """Return an index as what is compared with extents: what is read is then known to be it."""
+    return replace(at, expr=arith.widened(at, span), dtype=i64) if isinstance(at, Val) and at.dtype == u64 else at
 
 
 def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:

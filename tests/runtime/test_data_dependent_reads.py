@@ -94,6 +94,16 @@ def test_comparing_an_index_with_u64_is_exact() -> None:
     assert z.tolist() == [True, True, True, True, False]
 
 
+def test_what_unsigned_integers_of_64_bits_say_lies_inside_or_outside() -> None:
+    text = """op f(x: f32[N], ids: u64[L]) -> (y: f32[L], z: f32[L]) {
+        y[l] = x[ids[l] - u64(2) | -1]
+        z[l] = sum(k in 0..2) x[u64(l) - u64(k) | skip]
+    }"""
+    x, ids = np.arange(3, dtype=np.float32), np.array([0, 1, 2, 4, 5, 2**63 + 2, 2**64 - 1], np.uint64)
+    y, z = tl.parse(text).f(x, ids)
+    assert y.tolist() == [-1, -1, 0, 2, -1, -1, -1] and z.tolist() == [0, 1, 3, 2, 0, 0, 0]
+
+
 def test_integers_in_brackets_compute_in_their_own_type_where_they_meet_it() -> None:
     """A checksum by a table, and a hash whose product is cut off at 32 bits: as outside of brackets."""
     ops = tl.parse("""

@@ -58,7 +58,7 @@ def compiled(rows: int, columns: int, threads: int = 1) -> Artifact:
 )
 def test_every_case_computes_the_same(rows: int, columns: int) -> None:
     made = compiled(3000, 33)
-    sizes = ["N == 1", "M == 1", "N == 2", "N == 3", "N == 4", "M >= 3890", "all others"]
+    sizes = ["N == 1", "M == 1", "N == 2", "N == 3", "N == 4", "N >= 42", "M <= 2415", "M >= 3890", "all others"]
     assert [case.range for case in made.cases] == sizes, "so that sizes on both sides are tried"
     x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
     y = np.full(columns, np.nan, np.float32)
@@ -290,6 +290,11 @@ def test_a_case_is_for_the_sizes_at_which_it_is_predicted_to_gain(monkeypatch: p
 def test_a_case_may_be_for_a_combination_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     both, *_ = told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] <= 40 and sizes["M"] >= 100 else 1.5)
     assert both == "M >= 113, N <= 39"
+
+
+def test_loops_are_there_once_for_two_boxes_that_the_samples_stand_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] != 300 else 1.0)[:2] == ["N >= 388", "N <= 223"]
+    assert compiled(3000, 33).loops.count("index(M) >= 3890_i64") == 1 and " or " in compiled(3000, 33).loops
 
 
 def test_a_size_that_makes_no_difference_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:

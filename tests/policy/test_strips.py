@@ -97,6 +97,42 @@ def test_threads_share_strips() -> None:
     assert "parallel v.i_b" in said
 
 
+PLANES = """
+    u[c, i, j] = x[c, i, j - 1 | clamp] + 2 * x[c, i, j] + x[c, i, j + 1 | clamp]
+    v[c, i, j] = u[c, i - 2, j | clamp] + 2 * u[c, i, j] + u[c, i + 1, j | clamp]
+    y[c, i, j] = b[c] * x[c, i, j] - v[c, i, j]"""
+
+
+@pytest.mark.parametrize(("planes", "threads"), [(1, 1), (3, 2)])
+def test_each_plane_that_no_near_cache_holds_is_computed_in_strips(planes: int, threads: int) -> None:
+    program = operator(f"x: i32[{planes}, M, N], b: i32[{planes}]) -> (y: i32[{planes}, M, N])", PLANES)
+    schedule = derive(program, replace(SMALL, threads=threads, l2_bytes=5000, cache_bytes=9000))
+    said = [show(d) for d in schedule.directives]
+    assert "at u at v.i_b" in said and "together v, y -> c, i, j" in said
+    assert_same(program, proven(program, schedule), SIZES)
+
+
+@pytest.mark.parametrize(("planes", "shared"), [(1, "parallel v.i_b"), (3, "parallel v.c, v.i_b"), (64, "parallel v.c")])
+def test_threads_share_planes_and_their_strips(planes: int, shared: str) -> None:
+    module = load_module(
+        parse(Source("f.tl", f"op f(x: f32[{planes}, M, N], b: f32[{planes}]) -> (y: f32[{planes}, M, N]) {{\n{PLANES}\n}}"))
+    )
+    program = instantiate(module, "f", [argument(p, {"M": 1000, "N": 900}) for p in module.operators["f"].params])
+    assert shared in directives(program, Machine(target="cpu", threads=2, cache_bytes=1 << 23))
+    assert ("parallel v.i_b" in directives(program, Machine(target="cpu", threads=2, cache_bytes=1 << 27))) == (planes == 1)
+
+
+def test_rows_that_planes_keep_hold_what_strips_at_edges_need() -> None:
+    body = """
+    t[c, i, j] = x[c, i, j + 1 | wrap] + sum(p in 0..3) x[c, i + p - 1, j | 0]   for c in 0..2, i in 0..30, j in 0..21
+    u[c, i, j] = 2 * t[c, i, j - 1 | wrap]                                       for c in 0..2, i in 0..30, j in 0..21
+    y[c, i, j] = 3 * u[c, i + 2, j - 1 | clamp]                                  for c in 0..2, i in 0..30, j in 0..21"""
+    program = operator("x: i32[2, 30, 21]) -> (y: i32[2, 30, 21])", body)
+    schedule = derive(program, replace(SMALL, l2_bytes=2816, cache_bytes=2000))
+    assert any(d.name == "fold" for d in schedule.directives)
+    assert_same(program, proven(program, schedule), SIZES)
+
+
 def test_what_a_near_cache_holds_is_computed_whole() -> None:
     for signature, body in CASES:
         assert not any("i_b" in d for d in directives(operator(signature, body), replace(SMALL, l2_bytes=1 << 20)))

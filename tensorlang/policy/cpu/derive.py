@@ -95,7 +95,8 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
     if repeats_recurrences(d, strip):
         return
     members = [m for group in (*strip.inside, strip.group) for m in group.members if m is not first]
-    mark_parallel(d, [*members, first], [over], {over: (extents(first)[first.axes[0]] or 0) // strip.rows})
+    sizes, outer = extents(first), first.axes[: strip.depth]
+    mark_parallel(d, [*members, first], [*outer, over], {**sizes, over: (sizes[first.axes[strip.depth]] or 0) // strip.rows})
 
 
 def _derive_alone(d: Deriver, strip: Strip, group: FusionGroup) -> None:

@@ -110,17 +110,19 @@ def _in_shared_loops(d: Deriver, strip: Strip) -> Strip:
         return strip
     moving = {t.name for x, _ in strip.kept for t in x.tensors}
     *inside, last = (part.group for part in _gathered(d, [Strip(group) for group in (*strip.inside, strip.group)], moving))
-    if last.fused and _are_rows_cut(d, last):
+    if last.fused and _are_rows_cut(d, last, strip.depth):
         return strip
     return sized(d, replace(strip, group=last, inside=tuple(inside)), _points_alone(d, (*inside, last)))
 
 
-def _are_rows_cut(d: Deriver, group: FusionGroup) -> bool:
+def _are_rows_cut(d: Deriver, group: FusionGroup, depth: int) -> bool:
     """Tell whether tensors that run together are computed several rows at a time, or other loops are around those over rows."""
     shared = shared_loops_of(d, [group])
-    rows = named_after(group).axes[0]
+    rows = named_after(group).axes[depth]
     return shared is not None and (
-        shared.position == 0 or (shared.tile is not None and rows in dict(shared.tile.rows)) or shared.order[:1] not in ((), (0,))
+        shared.position in range(depth + 1)
+        or (shared.tile is not None and rows in dict(shared.tile.rows))
+        or shared.order[: depth + 1] not in ((), (*range(depth + 1),))
     )
 
 

@@ -4,8 +4,9 @@
     y[i, j] = h(g[i - 1, j], g[i, j], g[i + 1, j])    at g at y.i_b
 
 A strip computes the rows of a tensor anew that it shares with its neighbours, so it has several times as many as windows reach; strips need
-nothing of each other, and threads share them. Rows that are recurrences of their own (filters, running sums) are computed so, too: their
-lanes are the rows of a strip, which has as many at least.
+nothing of each other, and threads share them. Of planes that no cache holds, `y[c, i, j]` made of those of the same `c`, each is computed
+in strips of its own. Rows that are recurrences of their own (filters, running sums) are computed so, too: their lanes are the rows of a
+strip, which has as many at least.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROWS = (64, 48, 32, 24, 16, 12, 8, 6, 4)
 WORTH_ROWS = 2
 """How many times as many rows as windows reach a strip has at least."""
 CACHE_SHARE = 0.75
-"""Of the second-level cache that a strip may fill."""
+"""Of a cache that strips or planes may fill."""
 MOST_TERMS = 128
 """Of a sum over a window."""
 
@@ -40,13 +41,14 @@ MOST_TERMS = 128
 class Strip:
     """A group of definitions, in strips of so many `rows` of its head, with those that are computed inside them; 0 rows: as it is.
     `kept`: how many rows are kept of tensors of which a strip at an edge needs others than one in the middle; `reach`: which rows of each
-    tensor, about a row of the head, are needed."""
+    tensor, about a row of the head, are needed; `depth`: the axes before that of rows, along which all are computed at their own points."""
 
     group: FusionGroup
     inside: tuple[FusionGroup, ...] = ()
     rows: int = 0
     kept: tuple[tuple[Definition, int], ...] = ()
     reach: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    depth: int = 0
 
 
 def strips(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
@@ -55,15 +57,30 @@ def strips(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
     found: list[Strip] = []
     for group in reversed(groups):
         if group.head.tensors[0].name not in taken:
-            strip = _strip(d, group, groups)
+            strip = _planes(d, group) or _strip(d, group, groups)
             taken |= {g.head.tensors[0].name for g in (group, *strip.inside)}
             found.append(strip)
     return found[::-1]
 
 
-def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup]) -> Strip:
-    """Return the largest strip of rows of a group that a near cache holds."""
-    if not _is_in_rows(d, group) or group.head.tensors[0].name in d.layouts:
+def _planes(d: Deriver, group: FusionGroup) -> Strip | None:
+    """Return the largest strip of rows of the planes of a group that a near cache holds; None where planes are computed whole, one after
+    the other: where there is one for each thread and what is touched of it lies in a cache, rows had better not be computed anew."""
+    depth, names = group.depth, {m.tensors[0].name for m in group.members}
+    if len(names) < 2 or not _is_in_rows(d, group, depth) or any(len(m.axes) != len(group.head.axes) for m in group.members):
+        return None
+    planes = prod(extents(group.head)[a] or 0 for a in group.head.axes[:depth])
+    touched = names.union(*(definition_reads(m) for m in group.members))
+    if planes >= d.machine.threads and bytes_of(d, [*touched]) // max(planes, 1) <= CACHE_SHARE * d.machine.cache_bytes / d.machine.threads:
+        return None
+    apart = [FusionGroup(m, (m,), len(m.axes)) for m in group.members]
+    strip = _strip(d, next(g for g in apart if g.head is group.head), apart, depth)
+    return strip if strip.rows and len(strip.inside) == len(apart) - 1 else None
+
+
+def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth: int = 0) -> Strip:
+    """Return the largest strip of rows of a group that a near cache holds, these along the axis after `depth` others."""
+    if not _is_in_rows(d, group, depth) or group.head.tensors[0].name in d.layouts:
         return Strip(group)
     readers_of = readers(d.program)
     inside: list[FusionGroup] = []
@@ -71,38 +88,40 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup]) -> Str
     for made in reversed(groups[: groups.index(group)]):
         name = made.head.tensors[0].name
         local = name not in d.program.results and name not in d.layouts
-        if not local or not (_is_in_rows(d, made) or _has_own_rows(d, made)):
+        if not local or not (_is_in_rows(d, made, depth) or (depth == 0 and _has_own_rows(d, made))):
             continue
         if not readers_of.get(name) or not set(readers_of[name]) - {name} <= reach.keys():
             continue
-        span = _span(d, name, reach)
+        span = _span(d, name, reach, depth)
         if span is not None and span[1] - span[0] <= ROWS[0]:
             inside.append(made)
             reach |= {m.tensors[0].name: span for m in made.members}
     if not inside or bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) <= d.machine.l2_bytes:
         return Strip(group)
-    return sized(d, Strip(group, tuple(reversed(inside)), reach=reach))
+    return sized(d, Strip(group, tuple(reversed(inside)), reach=reach, depth=depth))
 
 
 def sized(d: Deriver, strip: Strip, points: Set[str] = frozenset()) -> Strip:
     """Return a strip with as many rows as fit; its group alone where too few do. `points`: tensors that are kept for a point alone."""
     rows = _rows(d, strip, points)
-    return replace(strip, rows=rows, kept=tuple(_kept(d, strip.inside[::-1], strip.reach, rows))) if rows else Strip(strip.group)
+    return replace(strip, rows=rows, kept=tuple(_kept(d, strip, rows))) if rows else Strip(strip.group)
 
 
-def _kept(d: Deriver, inside: Sequence[FusionGroup], reach: Mapping[str, tuple[int, int]], rows: int) -> Iterator[tuple[Definition, int]]:
+def _kept(d: Deriver, strip: Strip, rows: int) -> Iterator[tuple[Definition, int]]:
     """Yield the tensors whose rows in a strip do not begin a fixed distance from the strip's, since edges are repeated where they, or what
-    is made of them, are read; with a power of two of rows that holds those of a strip."""
+    is made of them, are read; with a power of two of rows that holds those of a strip. Of planes it holds one more: what edges need of
+    all of them is told by a hull."""
     moving: set[str] = set()
+    inside, reach = strip.inside[::-1], strip.reach
     for definition in (g.head for g in inside):
         name = definition.tensors[0].name
         readers = [x for x in d.program.definitions if x.tensors[0].name in reach and name in definition_reads(x)]
-        slots = [r.index[0] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor == name]
+        slots = [r.index[strip.depth] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor == name]
         if any(x.tensors[0].name in moving for x in readers) or any(_has_edges(slot) for slot in slots):
             moving |= {m.tensors[0].name for g in inside if g.head is definition for m in g.members}
             low, high = reach[name]
-            count = 1 << (rows + high - low - 1).bit_length()
-            if count < (extents(definition)[definition.axes[0]] or 0):
+            count = 1 << (rows + high - low - 1 + (strip.depth > 0)).bit_length()
+            if count < (extents(definition)[definition.axes[strip.depth]] or 0):
                 yield definition, count
 
 
@@ -110,11 +129,11 @@ def _has_edges(slot: Affine | Dynamic) -> bool:
     return isinstance(slot, Dynamic) or affine.affine_form(slot) is None
 
 
-def _is_in_rows(d: Deriver, group: FusionGroup) -> bool:
+def _is_in_rows(d: Deriver, group: FusionGroup, depth: int) -> bool:
     """Tell whether a group goes through its rows one after the other, and makes each of a few others."""
     if group.transformed is not None or group.online is not None or group.fused or group.joint:
         return False
-    return all(_is_windowed(d, m) for m in group.members)
+    return all(_is_windowed(d, m, depth) for m in group.members)
 
 
 def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
@@ -128,33 +147,33 @@ def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
     return plain and all(r.index[0] == AffineName(rows) for r in own) and None not in extents(definition).values()
 
 
-def _is_windowed(d: Deriver, definition: Definition) -> bool:
-    if len(definition.axes) < 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
+def _is_windowed(d: Deriver, definition: Definition, depth: int) -> bool:
+    if len(definition.axes) < depth + 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
         return False
-    if recurs(d.program, definition) or is_product(definition) or vector_axis(d, definition) == definition.axes[0]:
+    if recurs(d.program, definition) or is_product(definition) or vector_axis(d, definition) in definition.axes[: depth + 1]:
         return False
     sizes, value = extents(definition), definition.pieces[0].value
     terms = [prod(sizes[b.name] or MOST_TERMS + 1 for b in r.binders) for r in reduces(value)]
     return max(terms, default=1) <= MOST_TERMS and all(e is not None for e in sizes.values())
 
 
-def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]], depth: int) -> tuple[int, int] | None:
     """Return which rows of a tensor, about a row of the strip, its readers need; None where these are not a few, or none."""
     found: list[tuple[int, int]] = []
     for reader in (x for x in d.program.definitions if x.tensors[0].name in {*reach} - {name} and name in definition_reads(x)):
         low, high = reach[reader.tensors[0].name]
         for read in (r for p in reader.pieces for r in reads(p.value) if r.tensor == name):
-            distances = list(_distances(reader, read))
+            distances = list(_distances(reader, read, depth))
             if not distances:
                 return None
             found.append((low + min(distances), high + max(distances)))
     return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
-def _distances(reader: Definition, read: Read) -> Iterator[int]:
+def _distances(reader: Definition, read: Read, depth: int) -> Iterator[int]:
     """Yield how far a read is from the reader's row, at the ends of its windows; nothing where it is not made of rows near by."""
-    axis, sizes = reader.axes[0], extents(reader)
-    slot, *others = read.index
+    axis, sizes = reader.axes[depth], extents(reader)
+    slot, others = read.index[depth], (*read.index[:depth], *read.index[depth + 1 :])
     if isinstance(slot, Dynamic) or step_inside(slot, axis) != 1:
         return
     if any(axis in affine.name_set(other) for other in others if not isinstance(other, Dynamic)):
@@ -175,8 +194,10 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
     every |= {n for x in d.program.definitions if x.tensors[0].name in every for n in definition_reads(x)}
     every -= points
     single = {m.tensors[0].name for g in (*inside, group) if g.depth and not g.fused for m in g.members if m is not g.head}
-    height = extents(group.head)[group.head.axes[0]] or 0
-    row = {n: bytes_of(d, (n,)) // max(1, affine.constant(table[n].shape[0]) or 1) for n in every if table[n].shape}
+    height, depth = extents(group.head)[group.head.axes[strip.depth]] or 0, strip.depth
+    row = {
+        n: bytes_of(d, (n,)) // max(1, prod(affine.constant(e) or 1 for e in table[n].shape[: depth + 1])) for n in every if table[n].shape
+    }
     low, high = min(a for a, _ in reach.values()), max(b for _, b in reach.values())
     needed = max((d.lanes_of(g.head) for g in inside if recurs(d.program, g.head)), default=1)
     near, far = CACHE_SHARE * d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
@@ -195,13 +216,13 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
 def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:
     """Cut the rows of a strip and compute in each what is inside and shares no loops yet; return the loop over strips. The loops inside a
     strip have the names that they had. `loops`: whose name those of the strip have."""
-    name, axis = loops.tensors[0].name, loops.axes[0]
+    name, axis = loops.tensors[0].name, loops.axes[strip.depth]
     over = f"{axis}_b"
     d.add(d.schedule.split(full(name, axis), strip.rows, (over, axis)))
     for made in (g for g in strip.inside if not g.fused):
         d.add(d.schedule.at(made.head.tensors[0].name, full(name, over)))
     for definition, count in strip.kept:
-        d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[0], count))
+        d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[strip.depth], count))
     return over
 
 

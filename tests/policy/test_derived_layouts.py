@@ -96,7 +96,15 @@ GROUPED = """op f(x: u8[1, (G, C), P, Q], w: i8[(G, F), C, 3, 3]) -> (y: i32[1, 
 
 @pytest.mark.parametrize(
     ("channels", "filters", "dots", "blocks"),
-    [(24, 40, True, (8, 8)), (4, 8, True, (4, 8)), (16, 20, True, (8, 4)), (6, 8, True, (1, 8)), (4, 8, False, (1, 8))],
+    [
+        (24, 40, True, (8, 8)),
+        (4, 8, True, (4, 8)),
+        (16, 20, True, (8, 4)),
+        (6, 8, True, (1, 8)),
+        (4, 8, False, (1, 8)),
+        (8, 4, True, (8, 4)),
+        (8, 4, False, (1, 1)),
+    ],
 )
 def test_channels_of_a_group_lie_in_the_longest_blocks_that_cut_them_where_dot_products_take_them(
     channels: int, filters: int, dots: bool, blocks: tuple[int, int]

@@ -180,10 +180,10 @@ def _channels(d: Deriver, definition: Definition, static: Container[str]) -> dic
     if not windowed or (not slides and _multiplies_matrices(d, definition)):
         return {}
     if stored is None:
-        column = _channel_axis(definition, d.constants, sizes, lanes)
+        column = _channel_axis(d, definition, sizes, lanes)
     else:
         column = next((a for a in definition.axes if block_of(stored, a) == lanes), None)
-    group = 0 if column is None else _dot_group(d, definition, column)
+    group = 0 if column is None else _dot_group(d, contraction(definition, column))
     least = max(SHORTEST_BLOCK, lanes // group) if group else lanes  # as many products at once as without the dot product
     result = None if column is None else _channel_blocks(definition.tensors[0], definition.axes.index(column), lanes, least)
     if column is None or result is None:
@@ -215,9 +215,9 @@ def _channel_blocks(tensor: Tensor, axis: int, lanes: int, least: int) -> Layout
     return in_blocks(tensor, axis, shorter) if whole is None and least <= shorter < lanes else whole
 
 
-def _dot_group(d: Deriver, definition: Definition, column: str) -> int:
-    """Return how many neighbours the machine's dot products multiply and add at once, where they may take the definition, else 0."""
-    c, table = contraction(definition, column), tensor_table(d.program)
+def _dot_group(d: Deriver, c: Contraction | None) -> int:
+    """Return how many neighbours the machine's dot products multiply and add at once, where they may take the contraction, else 0."""
+    table = tensor_table(d.program)
     types = None if c is None else (table[c.x].dtype, table[c.w].dtype)
     return dots.group(types[0]) if types is not None and types in d.machine.dots else 0
 
@@ -233,11 +233,14 @@ def _read_along_rows(d: Deriver, definition: Definition) -> list[str]:
     return [name for name in dict.fromkeys(moved) if name not in d.layouts and name not in d.constants]
 
 
-def _channel_axis(definition: Definition, constants: frozenset[str], sizes: Mapping[str, int | None], lanes: int) -> str | None:
-    """Return the axis to keep in blocks: one that constant weights alone are indexed by, else one that every operand is indexed by."""
+def _channel_axis(d: Deriver, definition: Definition, sizes: Mapping[str, int | None], lanes: int) -> str | None:
+    """Return the axis to keep in blocks: one that constant weights alone are indexed by, else one that every operand is indexed by. One
+    that is shorter than a vector will do where dot products of a part of one still take more terms at once than a whole vector does."""
     for axis in definition.axes[1:]:
-        c = contraction(definition, axis)
-        if c is not None and c.w in constants and (sizes[axis] or 0) >= lanes and axis in c.columns:
+        c, extent = contraction(definition, axis), sizes[axis] or 0
+        if c is None or c.w not in d.constants or axis not in c.columns:
+            continue
+        if extent >= lanes or gcd(extent, lanes) * _dot_group(d, c) > lanes:
             return axis
     plain = [a for a in definition.axes[1:] if (sizes[a] or 0) >= lanes and _plain_everywhere(definition, a)]
     return plain[0] if plain else None

@@ -465,12 +465,12 @@ def is_one(n: Extent) -> bool:
 
 def larger(a: Any, b: Any) -> Any:
     """Return the larger of two extents. Nothing is assumed where one of them always is."""
-    return a if _is_proven_least(a - b) else b if _is_proven_least(b - a) else max(a, b)
+    return a if is_proven_least(a - b) else b if is_proven_least(b - a) else max(a, b)
 
 
 def smaller(a: Any, b: Any) -> Any:
     """Return the smaller of two extents, as `larger` does."""
-    return b if _is_proven_least(a - b) else a if _is_proven_least(b - a) else min(a, b)
+    return b if is_proven_least(a - b) else a if is_proven_least(b - a) else min(a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -506,7 +506,8 @@ def is_least(n: Extent) -> bool:
     return n >= 0 if isinstance(n, int) else range_of(n.formula)[0] >= 0
 
 
-def _is_proven_least(n: Extent) -> bool:
+def is_proven_least(n: Extent) -> bool:
+    """Tell whether an extent is 0 or more wherever what was assumed holds."""
     return n >= 0 if isinstance(n, int) else n.symbols.is_proven(n.formula, ">=")
 
 

@@ -16,7 +16,7 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import constant_params, program_key, samples_in
-from tensorlang.graph.sizes import PREFIX, is_least
+from tensorlang.graph.sizes import PREFIX, is_least, is_proven_least
 from tensorlang.planning import Rules
 from tensorlang.runtime.protocol import Tools
 from tensorlang.schedule.layout import Layout
@@ -56,9 +56,11 @@ def job_of(graph: Graph, kernel: Kernel, bounded: bool = False) -> Job:
     program = kernel.program
     layouts: Mapping[str, Layout] = layouts_of(graph, kernel)
     if graph.symbols is not None and program.sizes:
-        extents = (graph.symbols.size(e) for tensor in tensors(program) for e in tensor.shape)
-        known = graph.symbols.conditions(program.sizes, bounded or not all(map(is_least, extents)))
-        program = replace(program, context=affine.conj(program.context, *known))
+        extents = {e: graph.symbols.size(e) for tensor in tensors(program) for e in tensor.shape}
+        below = {e: n for e, n in extents.items() if not is_least(n)}
+        known = graph.symbols.conditions(program.sizes, bounded or bool(below))
+        least = (affine.compare(">=", e, 0) for e, n in below.items() if is_proven_least(n))
+        program = replace(program, context=affine.conj(program.context, *known, *least))
         program, layouts = merged_axes(program, layouts, graph.symbols)
     return Job(program, layouts, constant_params(graph, kernel), at=samples_in(graph, program))
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codegen.dtypes import DTYPES
 from polyhedral import affine
 from polyhedral.expr import Name
+from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.sizes import (
     OpenSize,
     Size,
@@ -29,6 +31,8 @@ from tensorlang.graph.sizes import (
     value_at,
     with_sizes,
 )
+from tensorlang.runtime.jobs import job_of
+from tensorlang.tensor.nodes import Const, Definition, Piece, Program, Tensor
 
 NAMES = ("size.batch", "size.seq", "size.past")
 NUMBERS = st.integers(0, 40)
@@ -148,6 +152,17 @@ def test_kernels_are_told_that_the_smaller_of_two_sizes_is_no_larger_than_either
     name = found.name_of(minimum(batch, seq - batch + 40).expression)
     assert affine.compare(">=", affine.sub(Name("size.batch"), Name(name)), 0) in found.conditions((name, "size.batch"))
     assert not any(affine.name_set(c) - {"size.batch", "size.seq"} for c in found.conditions(("size.batch", "size.seq")))
+
+
+def test_kernels_are_told_of_their_extents_that_none_is_below_0() -> None:
+    found = symbols(chooses=True)
+    batch, seq = (found.symbol(name) for name in NAMES[:2])
+    assert batch >= 1 and seq >= 1
+    length = minimum(batch, seq) - 1
+    fill = Definition((Tensor("y", DTYPES["f32"], (length.expression,)),), ("i",), (Piece(Const(0.0, DTYPES["f32"])),))
+    kernel = Kernel("k", Program("fill", tuple(affine.name_set(length.expression)), (), ("y",), (fill,)), (), ("y",))
+    graph = Graph("g", (), ("y",), {"y": Value("y", DTYPES["f32"], (length,))}, {}, (kernel,), found)
+    assert job_of(graph, kernel).program.context == affine.compare(">=", length.expression, 0)
 
 
 @pytest.mark.parametrize("which", [minimum, maximum])

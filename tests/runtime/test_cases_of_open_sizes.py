@@ -53,12 +53,11 @@ def compiled(rows: int, columns: int, threads: int = 1) -> Artifact:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns"),
-    [(3, 33), (3, 41), (3, 42), (0, 156), (1, 1), (1, 9), (90, 1), (70, 2), (70, 3), (5, 3), (70, 4), (2416, 5), (3890, 5)],
+    ("rows", "columns"), [(3, 33), (3, 41), (3, 42), (0, 156), (1, 1), (1, 9), (90, 1), (70, 2), (70, 3), (5, 3), (70, 4)]
 )
 def test_every_case_computes_the_same(rows: int, columns: int) -> None:
     made = compiled(3000, 33)
-    sizes = ["N == 1", "M == 1", "N == 2", "N == 3", "N == 4", "N >= 42", "M <= 2415", "M >= 3890", "all others"]
+    sizes = ["N == 1", "M == 1", "N == 2", "N == 3", "N == 4", "N >= 42", "all others"]
     assert [case.range for case in made.cases] == sizes, "so that sizes on both sides are tried"
     x = np.random.default_rng(1).standard_normal((rows, columns)).astype(np.float32)
     y = np.full(columns, np.nan, np.float32)
@@ -68,7 +67,7 @@ def test_every_case_computes_the_same(rows: int, columns: int) -> None:
 
 def test_the_table_names_ranges_and_reasons_and_ends_with_all_others() -> None:
     *_, first, last = compiled(3000, 33).cases
-    assert first.range.startswith("M >= ") and "predicted to take" in first.why
+    assert first.range.startswith("N >= ") and "predicted to take" in first.why
     assert (last.range, last.why) == ("all others", "scheduled for M = 3000, N = 33")
     assert first.schedule != last.schedule
 
@@ -163,15 +162,6 @@ def test_rows_of_a_known_length_are_predicted_to_be_loaded_together() -> None:
 def test_lanes_that_take_no_part_are_predicted_to_take_as_long_as_others() -> None:
     loops = "for i in 0 .. N {{ for v in 0 .. min({}, N) vector {} {{ y[i, v] = exp(x[i, v]) }} }}"
     assert predicted(loops.format(3, 64)) > 3 * predicted(loops.format(3, 16))
-
-
-def test_rows_that_a_loop_reads_little_of_are_predicted_to_come_line_by_line() -> None:
-    def taken(vectors: int) -> float:
-        added = f"for v in 0 .. 16 vector 16 {{ t[u, v] = t[u, v] + x[i, {16 * vectors}*j + 16*u + v] }}"
-        columns = f"alloc t: f32[{vectors}, 16] registers for i in 0 .. N {{ for u in 0 .. {vectors} unroll {vectors} {{ {added} }} }}"
-        return predicted(f"for j in 0 .. {16 // vectors} {{ {columns} }}", "x: f32[N, 256], out y: f32[N, 5]")
-
-    assert taken(16) < 0.9 * taken(8) < 0.6 * taken(1)
 
 
 def test_combining_lanes_is_predicted_to_take_its_time() -> None:
@@ -290,11 +280,6 @@ def test_a_case_is_for_the_sizes_at_which_it_is_predicted_to_gain(monkeypatch: p
 def test_a_case_may_be_for_a_combination_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     both, *_ = told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] <= 40 and sizes["M"] >= 100 else 1.5)
     assert both == "M >= 113, N <= 39"
-
-
-def test_loops_are_there_once_for_two_boxes_that_the_samples_stand_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told_cases(monkeypatch, lambda sizes: 0.5 if sizes["N"] != 300 else 1.0)[:2] == ["N >= 388", "N <= 223"]
-    assert compiled(3000, 33).loops.count("index(M) >= 3890_i64") == 1 and " or " in compiled(3000, 33).loops
 
 
 def test_a_size_that_makes_no_difference_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:

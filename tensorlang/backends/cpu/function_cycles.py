@@ -2,17 +2,15 @@
 
 Of the statements of each loop that stand in no loop inside it: what its lanes and copies compute together, load, shuffle and store by the
 rates of `policy.cpu.cost`, the longest of these, at least what the next iteration waits for. Lanes that take no part are computed with the
-others; what copies share is there once; registers are no memory; what only copies and lanes decide is known. What a loop reads of rows of
-which it passes more by than it reads comes line by line. To enter a loop and to go round it takes its time, and so does combining lanes to
-one element.
+others; what copies share is there once; registers are no memory; what only copies and lanes decide is known. To enter a loop and to go
+round it takes its time, and so does combining lanes to one element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2, prod
-from operator import mul
 
 from codegen.dtypes import f32
 from codegen.loops.evaluate import evaluated
@@ -21,7 +19,6 @@ from codegen.loops.innermost import Block, blocks, trips
 from codegen.loops.nodes import (
     Alloc,
     Binary,
-    Buffer,
     Call,
     Compare,
     Expr,
@@ -38,7 +35,6 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.verify import is_reduction
 from codegen.loops.walk import free_vars, loads, statements, walk
-from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
     EXTREMUM_OPERATIONS,
@@ -49,7 +45,6 @@ from tensorlang.policy.cpu.cost import (
     LATENCY_CYCLES,
     LOOP_CYCLES,
     MASKED_LOADS,
-    NEAR_BYTES,
     OVERLAPPED_STEPS,
     PARTS_CYCLES,
     SHUFFLES,
@@ -80,12 +75,10 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
     """Return `function_cycles` of a function as one of sizes alone: what does not depend on these is worked out once."""
     allocated = [s.buffer for s in statements(*function.body) if isinstance(s, Alloc)]
     registers = frozenset(b.name for b in allocated if b.space in ("registers", "tiles"))
-    buffers = {b.name: b for b in (*function.params, *allocated)}
-    shapes = {name: b.shape for name, b in buffers.items()}
+    shapes = {b.name: b.shape for b in (*function.params, *allocated)}
     rates: dict[tuple[int, int, tuple[int, ...]], _Rate] = {}
-    read: dict[int, tuple[_Read, ...]] = {}
 
-    def block_cycles(block: Block, sizes: Mapping[str, int], is_far: bool) -> float:
+    def block_cycles(block: Block, sizes: Mapping[str, int]) -> float:
         vector = next((loop for loop in block.path if loop.kind == "vector"), None)
         copies = {loop.var: max(1, trips(loop, sizes)) for loop in block.path if loop.kind == "unroll"}
         width = max(1, trips(vector, sizes)) if vector is not None else 1
@@ -93,23 +86,13 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
         if key not in rates:
             asked = {loop.var: max(copies[loop.var], loop.extent or 1) for loop in block.path if loop.kind == "unroll"}
             rates[key] = _Turn(block, vector, asked, machine.lanes(f32), registers, shapes).rate()
-        turns = block.iterations / (width * prod(copies.values()))
-        loop = _serial_loop(block)
-        if loop is None:
-            return turns * rates[key].cycles(0)
-        count = trips(loop, sizes)
-        if id(block.body) not in read:
-            read[id(block.body)] = _read(block, loop, buffers, registers)
-        side_by_side = copies if vector is None else {**copies, vector.var: width}
-        touched = sum(r.bytes_by_lines(side_by_side, sizes) for r in read[id(block.body)])
-        is_kept = not is_far and touched * count <= machine.l1_bytes
-        return turns * max(rates[key].cycles(count), 0.0 if is_kept else touched / NEAR_BYTES)
+        count = 0 if (loop := _serial_loop(block)) is None else trips(loop, sizes)
+        return block.iterations / (width * prod(copies.values())) * rates[key].cycles(count)
 
     def cycles(sizes: Mapping[str, int]) -> float:
         own, shared = 0.0, 0.0
-        arriving = memory_cycles(function, sizes, machine)
         for block in blocks(function, sizes):
-            taken = block_cycles(block, sizes, arriving > 0) if block.statements else 0.0
+            taken = block_cycles(block, sizes) if block.statements else 0.0
             if block.path and block.path[-1].kind not in ("vector", "unroll"):
                 taken += _round_cycles(block)
             if any(loop.kind == "parallel" for loop in block.path):
@@ -117,7 +100,7 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
             else:
                 own += taken
         taken = own + (kernel_cycles(shared, threads) if shared else kernel_cycles(0.0, 1))
-        return max(taken, arriving)
+        return max(taken, memory_cycles(function, sizes, machine))
 
     threads = machine.threads
     return cycles
@@ -141,47 +124,6 @@ def _round_cycles(block: Block) -> float:
 def _serial_loop(block: Block) -> For | None:
     """Return the innermost loop around a block that is neither lanes nor copies."""
     return next((one for one in reversed(block.path) if one.kind not in ("vector", "unroll")), None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """An element that a block reads: how many axes further along `shape` each of some variables moves it, `loop` the innermost that is
-    neither lanes nor copies."""
-
-    loop: str
-    shape: tuple[Index, ...]
-    size_bytes: int
-    moves: Mapping[str, tuple[int, ...]]
-
-    def bytes_by_lines(self, side_by_side: Mapping[str, int], sizes: Mapping[str, int]) -> float:
-        """Return the bytes of the lines that an iteration begins, of as many elements `side_by_side` as copies and lanes read: none where
-        the next one goes on where it ends."""
-        extents = [evaluated(n, sizes) or 1 for n in self.shape]
-        strides = [prod(extents[k + 1 :]) for k in range(len(extents))]
-        step = {name: abs(sum(map(mul, axes, strides))) for name, axes in self.moves.items()}
-        run, rows = 1, 1
-        for apart, count in sorted((step[name], count) for name, count in side_by_side.items() if step.get(name)):
-            if apart <= max(run, _NEAR_STEP):
-                run += apart * (count - 1)
-            else:
-                rows *= count
-        return 0.0 if step[self.loop] <= run else rows * (run * self.size_bytes + LINE_BYTES)
-
-
-def _read(block: Block, loop: For, buffers: Mapping[str, Buffer], registers: Container[str]) -> tuple[_Read, ...]:
-    """Return what a block reads of memory that moves with the loop around it, once of all that lies beside each other; not where data or
-    quotients say its place."""
-    inside = {one.var for one in block.path[block.path.index(loop) :]}
-    found: dict[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], _Read] = {}
-    for n in loads(*block.statements):
-        if n.buffer in registers or len(n.index) < 2 or loop.var not in free_vars(*n.index):
-            continue
-        terms = [made[0] for e in n.index if (made := coefficients(e)) is not None]
-        if len(terms) == len(n.index) and all(isinstance(atom, Var) or inside.isdisjoint(free_vars(atom)) for t in terms for atom in t):
-            moves = {name: tuple(t.get(Var(name), 0) for t in terms) for name in sorted(inside)}
-            buffer = buffers[n.buffer]
-            found[n.buffer, tuple(moves.items())] = _Read(loop.var, buffer.shape, buffer.dtype.size_bytes, moves)
-    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)

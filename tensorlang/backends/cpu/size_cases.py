@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
-from itertools import chain, combinations, groupby, product
+from itertools import chain, combinations, product
 from math import inf, isqrt, log
-from operator import attrgetter, eq, ge, le, ne
+from operator import eq, ge, le, ne
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import i64
@@ -202,7 +202,7 @@ def with_cases(
         return base.lowered, (), ()
     samples = ", ".join(f"{name} = {size}" for name, size in own.items())
     told = (*(case.told for case in cases), SizeCase("all others", f"scheduled for {samples}", _text(base)))
-    return _joined(kernel, cases), told, tuple({id(case.planned): case.planned for case in cases}.values())
+    return _joined(kernel, cases), told, tuple(case.planned for case in cases)
 
 
 def _predicted(base: Planned, at: Mapping[str, int], machine: Machine) -> Cycles:
@@ -380,8 +380,7 @@ def _grid(at: Mapping[str, int], known: Mapping[str, int], apart: Container[str]
 
 
 def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
-    """Return the cases that are predicted to gain most: those in which a size is known first, then others, each on what would run there.
-    Where the samples stand between them, loops are for two boxes, `M >= 3890` and `N >= 42`: one after the other these are there once."""
+    """Return the cases that are predicted to gain most: those in which a size is known first, then others, each on what would run there."""
     room, cycles = _room(kernel.base.lowered), kernel.cycles
     known: list[_Case] = []
     for planned in (p for p in found if p.known):
@@ -398,13 +397,12 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
         return cycles(planned, sizes) / cycles(next((case.planned for case in ranges if case.holds(sizes)), kernel.base), sizes)
 
     while len(ranges) < MOST_CASES - 1:
-        last = ranges[0].planned if ranges else None
-        left = [p for p in found if p is last or (not p.known and all(case.planned is not p for case in ranges) and _nodes(p) <= room)]
+        left = [p for p in found if not p.known and all(case.planned is not p for case in ranges) and _nodes(p) <= room]
         made = [case for case in (_case(p, grid, share) for p in left) if case is not None]
         if not made:
             break
         ranges.insert(0, max(made, key=lambda case: case.gain))
-        room -= 0 if ranges[0].planned is last else _nodes(ranges[0].planned)
+        room -= _nodes(ranges[0].planned)
     return [*known, *ranges]
 
 
@@ -482,11 +480,10 @@ def _joined(kernel: _Kernel, cases: Sequence[_Case]) -> Lowered:
     """Return loops that ask which case the sizes are in."""
     base, named = kernel.base.lowered, kernel.named
     function, requirements = base.function, base.requirements
-    for planned, alike in groupby(reversed(cases), attrgetter("planned")):
-        other = planned.lowered
-        boxes = (reduce(partial(Binary, "and"), (limit.asked(named) for limit in case.limits)) for case in alike)
-        asked = reduce(partial(Binary, "or"), boxes)
-        block = kernel.opened(planned)
+    for case in reversed(cases):
+        other = case.planned.lowered
+        asked = reduce(lambda a, b: Binary("and", a, b), (limit.asked(named) for limit in case.limits))
+        block = kernel.opened(case.planned)
         assert block is not None, "cases are called as the loops at hand"
         body = tuple(_shifted(s, len(requirements)) for s in _renamed(block, function))
         requirements = (*requirements, *other.requirements)

@@ -21,6 +21,7 @@ def masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, l
         found = b.op(f"load {vector}, ptr {pointer}, align {align}")
         order = ", ".join(f"i32 {min(lane, short)}" for lane in range(lanes))
         return b.pure(f"shufflevector {vector} {found}, {vector} zeroinitializer, <{lanes} x i32> <{order}>")
+    mask = held(b, mask, ELEMENT_BITS[element], lanes)
     if _asks_lanes(b, element) and known_lanes(mask, lanes) is None:
         return _whole_or_lanes(b, element, pointer, align, mask, lanes)
     return _lanes_under_mask(b, element, pointer, align, mask, lanes)
@@ -46,7 +47,6 @@ def _known_first(b: Builder, element: str, mask: str, lanes: int) -> int | None:
 def _whole_or_lanes(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
     """Load all lanes of a vector at once where all are in the mask, and only those in the mask elsewhere."""
     vector, ends = of_lanes(element, lanes), []
-    mask = held(b, mask, ELEMENT_BITS[element], lanes)
     whole, parts, end = (b.fresh_label(stem) for stem in ("whole", "parts", "loaded"))
     bits = b.op(f"bitcast {of_lanes('i1', lanes)} {mask} to i{lanes}")
     b.write(f"br i1 {b.op(f'icmp eq i{lanes} {bits}, -1')}, label %{whole}, label %{parts}")
@@ -64,7 +64,6 @@ def _whole_or_lanes(b: Builder, element: str, pointer: str, align: int, mask: st
 
 def _lanes_under_mask(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
     vector = of_lanes(element, lanes)
-    mask = held(b, mask, ELEMENT_BITS[element], lanes)
     fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
     found = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
     return kept_apart(b, element, found, lanes) if b.target.has("avx512f") else found

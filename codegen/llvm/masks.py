@@ -76,7 +76,7 @@ def has_mask_registers(target: Target) -> bool:
 
 def held(b: Builder, mask: str, bits: int, lanes: int) -> str:
     """Return a mask for elements of so many bits. With AVX2, where masks are vectors, LLVM takes one that is made before a loop apart into
-    bits, and puts these together in each iteration: there it is held as numbers of that many bits."""
+    bits, and puts these together in each iteration: there it is held as numbers of that many bits, in each loop anew."""
     if not (b.target.is_x86 and b.target.vector_bits == 256):
         return mask
     made = b.depth_of(mask)
@@ -84,7 +84,7 @@ def held(b: Builder, mask: str, bits: int, lanes: int) -> str:
         return mask
     wide = of_lanes(f"i{bits}", lanes)
     numbers = b.pure(f"sext {of_lanes('i1', lanes)} {mask} to {wide}", made)
-    return b.pure(f"icmp slt {wide} {numbers}, zeroinitializer")
+    return held(b, b.pure(f"icmp slt {wide} {numbers}, zeroinitializer"), bits, lanes)
 
 
 def positive(b: Builder, p: Poly) -> str:

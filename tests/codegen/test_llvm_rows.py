@@ -204,3 +204,12 @@ def test_masks_from_before_a_loop_are_vectors_in_it_on_processors_without_regist
     assert "vmaskmovpd" in loop
     assert not re.search("vpmovsx|vpslld|vpunpck", loop)
     check(text, {"N": 3}, targets=[host(), *LEVELS], x=np.random.default_rng(0).random((9, 8)), y=np.zeros(8))
+
+
+def test_masks_from_before_a_loop_serve_all_accesses_of_loops_inside_it() -> None:
+    text = """func f(N)(x: u8[4, 5, N], out y: u8[4, N]) {
+        for i in 0 .. 4 {
+            for j in 0 .. N vector 32 { y[i, j] = x[i, 0, j] }
+            for k in 1 .. 5 { for r in 0 .. 2 unroll 2 { for j in 0 .. N vector 32 { y[i, j] = y[i, j] + x[i, k, j] } } }
+        } }"""
+    check(text, {"N": 7}, targets=LEVELS, x=np.arange(140, dtype=np.uint8).reshape(4, 5, 7), y=np.zeros((4, 7), np.uint8))

@@ -54,7 +54,7 @@ def _written_again(schedule: Schedule, writers: list[Statement], axis: int, modu
     for statement in (s for s in writers if s.role == "define" and s.write.is_exact):
         write = access_map(schedule.scop, statement, statement.write)
         if _axis_name(statement, axis) in statement.same_along:
-            elements = write.range()
+            elements = _written(schedule, statement)
             again = elements.intersect(_moved(elements, axis, modulus))
             if not again.is_empty() and _follow(schedule, statement, again, axis, modulus):
                 found.append(again)
@@ -68,6 +68,13 @@ def _written_again(schedule: Schedule, writers: list[Statement], axis: int, modu
         elements = reduce(isl.Set.union, parts).coalesce()
         found.append(reduce(isl.Set.intersect, (_moved(elements, axis, step * k) for k in range(modulus // step))))
     return reduce(isl.Set.union, found).coalesce() if found else None
+
+
+def _written(schedule: Schedule, statement: Statement) -> isl.Set:
+    """Return the elements that a statement writes where it runs: what nobody needs may be left out of its loops."""
+    write = access_map(schedule.scop, statement, statement.write)
+    placed = (write.preimage_domain_multi_aff(n.back).intersect_domain(n.points).range() for n in schedule.placements(statement.name))
+    return reduce(isl.Set.union, placed).coalesce()
 
 
 def _follow(schedule: Schedule, statement: Statement, again: isl.Set, axis: int, modulus: int) -> bool:

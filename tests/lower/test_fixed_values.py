@@ -81,6 +81,16 @@ def test_each_of_three_steps_that_are_kept_gets_it() -> None:
     assert_same(program, plan, SIZES)
 
 
+def test_what_steps_that_nobody_needs_would_have_written_is_written() -> None:
+    op = tensorlang.parse("""op f(a: i32[7]) -> (y: i32[7]) {
+        u[i, 0] = a[i]
+        u[i, t + 1] = u[6 - i, t] - u[i, t] + u[i - 1, t + 1 | 0]   for t in 0..8, i in 0..7, i > t
+        u[i, t + 1] = 0   otherwise
+        y[i] = u[i, 8]
+    }""").f.schedule("order u.t, u.i\ntrim u.t\nfold u at t by 2")
+    assert not op(np.ones(7, np.int32)).any()
+
+
 def test_threads_that_share_rows_read_what_was_written_once() -> None:
     heat = tensorlang.parse(
         """op f(a: i32[300, 200], size steps) -> (y: i32[300, 200]) {

@@ -7,14 +7,19 @@ The ranking is built one component at a time, within each strongly connected gro
 linear form of its axes plus a constant so that no edge rises; the pairs on which it falls are settled, the groups are recomputed from what
 is left, and the next component follows. A component that never rises can do no harm, so the order of trial does not matter (the greedy
 argument of Feautrier's multi-dimensional schedules, 1992). What cannot be ranked is searched for a cycle of a few steps.
+
+    u[t, 0] = u[t, 1]     u[t, i] = f(u[t - 1, i - 1], u[t - 1, i + 1])  for i in 1..N-1     u[t, N - 1] = u[t, N - 2]
+
+has no such form, since within a step edges read what lies after them as well as before them: there the clauses have an order
+(`clause_order`), in which tensors that hold what the first of them make can be computed (`tensorlang/tensor/clauses_apart.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import islpy as isl
 
@@ -52,6 +57,8 @@ class Pairs:
     relation: isl.Map
     certain: bool
     """Whether every pair is really read; false when an index depends on data."""
+    edge: int = -1
+    """Which of the edges they are of, where that is asked for."""
 
 
 def well_founded(
@@ -68,6 +75,79 @@ def well_founded(
         return Unknown(str(limit))
 
 
+Clause: TypeAlias = tuple[str, int]
+"""A tensor, and which of its clauses."""
+
+
+class ClauseOrder(NamedTuple):
+    """In which order clauses are computed, wherever no order of whole tensors tells."""
+
+    levels: Mapping[Clause, int]
+    """Those that need each other are of one level; those that no other waits for are of the last."""
+    reads: Mapping[int, int]
+    """The edges that need it, and up to which level clauses have made what each reads."""
+
+
+def clause_order(
+    params: Sequence[str],
+    context: Cond,
+    nodes: Mapping[str, tuple[Sequence[str], Cond]],
+    clauses: Mapping[str, Sequence[Cond]],
+    edges: Sequence[tuple[int, Edge]],
+) -> ClauseOrder | None:
+    """Return an order of the clauses of tensors that settles what no order of the elements of whole tensors does: None where nothing is
+    left to settle, or no such order is found. `edges` come with the clause of their target that they are of."""
+    try:
+        with limited():
+            recurrence = Recurrence(tuple(params), context, nodes)
+            within = {
+                (name, k): Frame(recurrence.params, recurrence.axes[name]).set(guard)
+                for name, guards in clauses.items()
+                for k, guard in enumerate(guards)
+            }
+            return _Clauses(recurrence, within, edges).order()
+    except OperationLimit:
+        return None
+
+
+class _Clauses:
+    def __init__(self, recurrence: Recurrence, within: Mapping[Clause, isl.Set], edges: Sequence[tuple[int, Edge]]) -> None:
+        self.recurrence, self.within = recurrence, within
+        self.every = [recurrence.pairs(edge, k) for k, (_, edge) in enumerate(edges)]
+        self.reader: list[Clause] = [(edge.target, clause) for clause, edge in edges]
+
+    def order(self) -> ClauseOrder | None:
+        left = self.recurrence.without_rank([p for p in self.every if not p.relation.is_empty()])
+        arcs = [(self.reader[p.edge], read) for p in left for read in self._read_by(p)]
+        reach = {c: {c} for c in self.within}
+        for _ in reach:
+            for clause, read in arcs:
+                reach[clause] |= reach[read]
+        if not left or not all(self._is_ranked([p for p in left if self.reader[p.edge] in group], group) for group in _together(reach)):
+            return None
+        levels = dict.fromkeys(self.within, 0)
+        for _ in levels:
+            for clause, read in arcs:
+                levels[clause] = max(levels[clause], levels[read] + (clause not in reach[read]))
+        last, needed = max(levels.values()), {read for _, read in arcs}
+        levels = {c: level if c in needed else last for c, level in levels.items()}
+        reads = {p.edge: max((levels[c] for c in self._read_by(self.every[p.edge])), default=0) for p in left}
+        return ClauseOrder(levels, reads) if all(level <= levels[self.reader[edge]] for edge, level in reads.items()) else None
+
+    def _read_by(self, p: Pairs) -> list[Clause]:
+        return [c for c, elements in self.within.items() if c[0] == p.source and not p.relation.intersect_range(elements).is_empty()]
+
+    def _is_ranked(self, pairs: Sequence[Pairs], group: frozenset[Clause]) -> bool:
+        """Tell whether there is an order of elements for what clauses read of each other."""
+        parts = [replace(p, relation=p.relation.intersect_range(self.within[c])) for p in pairs for c in group if c[0] == p.source]
+        return not self.recurrence.without_rank([p for p in parts if not p.relation.is_empty()])
+
+
+def _together(reach: Mapping[Clause, set[Clause]]) -> set[frozenset[Clause]]:
+    """Return the clauses that reach each other, together."""
+    return {frozenset(other for other in found if clause in reach[other]) for clause, found in reach.items()}
+
+
 class Recurrence:
     def __init__(self, params: tuple[str, ...], context: Cond, nodes: Mapping[str, tuple[Sequence[str], Cond]]) -> None:
         self.params = params
@@ -82,39 +162,37 @@ class Recurrence:
 
     def decide(self, edges: Sequence[Edge]) -> Verdict:
         pairs = [p for p in map(self.pairs, edges) if not p.relation.is_empty()]
-        for group in _groups(pairs):
-            stuck = self._rank(group)
-            if stuck:
-                return self._cycle(stuck)
+        stuck = self.without_rank(pairs)
+        if stuck:
+            return self._cycle(stuck)
         ranks = "; ".join(f"{name} by ({', '.join(r)})" for name, r in self.ranking.items() if r)
         if pairs:
             note("well founded", ranks, each, *(p.relation for p in pairs))
         return Proven(ranks or "no tensor depends on itself")
 
-    def pairs(self, edge: Edge) -> Pairs:
-        """Return the pairs of an edge, the extra iterators projected out."""
+    def pairs(self, edge: Edge, number: int = -1) -> Pairs:
+        """Return the pairs of an edge, the extra iterators projected out. `number`: which it is of those that are asked for."""
         frame = Frame(self.params, (*edge.target_axes, *edge.extra))
         relation = cells_at(frame, edge.indices).intersect_domain(frame.set(edge.condition))
         relation = relation.project_out(DT.in_, len(edge.target_axes), len(edge.extra))
         relation = relation.intersect_domain(self.domains[edge.target]).intersect_range(self.domains[edge.source])
-        return Pairs(edge.source, edge.target, relation, not any(isinstance(x, Within) for x in edge.indices))
+        return Pairs(edge.source, edge.target, relation, not any(isinstance(x, Within) for x in edge.indices), number)
 
-    def _rank(self, pairs: list[Pairs]) -> list[Pairs]:
-        """Settle the pairs of one group component by component; return what is left when no component helps."""
-        found = self._component(pairs)
-        if found is None:
-            return pairs
-        forms, offsets = found
-        for name, form in forms.items():
-            self.ranking[name].append(
-                show(affine.from_terms({Name(a): f for a, f in zip(self.axes[name], form, strict=True)}, offsets[name]))
-            )
-        left = [self.level(p, forms, offsets) for p in pairs]
-        for group in _groups([p for p in left if not p.relation.is_empty()]):
-            stuck = self._rank(group)
-            if stuck:
-                return stuck
-        return []
+    def without_rank(self, pairs: Sequence[Pairs]) -> list[Pairs]:
+        """Settle the pairs of each group component by component; return those that are left where no component helps."""
+        out: list[Pairs] = []
+        for group in _groups(pairs):
+            found = self._component(group)
+            if found is None:
+                out += group
+                continue
+            forms, offsets = found
+            for name, form in forms.items():
+                terms: dict[Expr, int] = {Name(a): f for a, f in zip(self.axes[name], form, strict=True)}
+                self.ranking[name].append(show(affine.from_terms(terms, offsets[name])))
+            left = (self.level(p, forms, offsets) for p in group)
+            out += self.without_rank([p for p in left if not p.relation.is_empty()])
+        return out
 
     def _component(self, pairs: list[Pairs]) -> tuple[dict[str, Form], dict[str, int]] | None:
         """Return a form and an offset for each tensor such that no pair rises and some pair falls, or None."""
@@ -201,7 +279,7 @@ class Recurrence:
         level = pair.relation.wrap().flatten().intersect(aff.zero_basic_set().to_set())
         n = len(forms[pair.target])
         as_map = isl.Map.from_range(level).move_dims(DT.in_, 0, DT.out, 0, n)
-        return Pairs(pair.source, pair.target, as_map, pair.certain)
+        return replace(pair, relation=as_map)
 
     def _cycle(self, pairs: list[Pairs]) -> Verdict:
         """Return the shortest cycle of at most `MAX_CYCLE` dependences among `pairs` as evidence, or Unknown."""

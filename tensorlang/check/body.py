@@ -30,6 +30,7 @@ from tensorlang.check.walk import bound_name
 from tensorlang.diagnostics import CompileError, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.clauses_apart import clauses_apart
 from tensorlang.tensor.walk import Fresh
 
 
@@ -44,7 +45,7 @@ def elaborate(module: Module, binding: Binding, call: Call) -> ir.Program:
         raise CompileError(*dict.fromkeys(body.problems))
     for definition in definitions:
         check_depth(binding.operator, definition)
-    return ir.Program(
+    program = ir.Program(
         binding.operator.name,
         binding.sizes,
         binding.parameters,
@@ -55,6 +56,7 @@ def elaborate(module: Module, binding: Binding, call: Call) -> ir.Program:
         span=binding.operator.span,
         externs=tuple(body.externs),
     )
+    return clauses_apart(program)
 
 
 def _start(module: Module, binding: Binding) -> Body:

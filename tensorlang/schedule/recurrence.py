@@ -211,8 +211,11 @@ def _shared_loop(joint: _Joint, first: _Part, members: Sequence[_Part], forms: M
     backwards = all(forms[p.stage.name][k] < 0 for p in members for k in [_taken(p, forms[p.stage.name])] if k is not None)
     about = affine.sub(definition.tensors[0].shape[axis], 1) if backwards else affine.ZERO
     value = affine.add(about, *(affine.scale(f, a) for f, a in zip(form, definition.axes, strict=True)))
+    own = [(p, _taken(p, forms[p.stage.name])) for p in members]
+    taken = {full(p.stage.name, p.stage.definitions[0].axes[k]) for p, k in own if k is not None}
     name = full(joint.name, definition.axes[axis])
-    return (name if name not in joint.loops else loop), value, about
+    is_free = name not in joint.loops and all(name not in p.loops or name in taken for p in members)
+    return (name if is_free else loop), value, about
 
 
 def _share(part: _Part, shared: str, form: Form, start: Affine) -> None:

@@ -125,6 +125,20 @@ def test_an_element_that_the_first_step_does_not_read_is_not_loaded_before_the_l
     right(program, "fold p at i by 1", "parallel p.j")
 
 
+def test_a_loop_that_one_tensor_runs_once_in_has_no_name_of_a_loop_that_the_tensor_keeps():
+    """All of `v` runs where the loop over `u` is at 0, behind what it reads of `u`, and before the one element that reads it."""
+    program = """op f(a: i64[12]) -> (u: i64[3, 12], v: i64[3, 12]) {
+    v[t, i] = v[t - 1, i] + v[t, i - 1]  for t in 1..3, i in 1..12
+    v[t, 0] = u[t, 6]                    for t in 1..3
+    v[0, i] = a[i]
+    u[0, i] = a[i]
+    u[t, 0] = u[t, 11] - v[t, 10]        for t in 1..3
+    u[t, i] = u[t - 1, i - 1]            for t in 1..3, i in 1..12
+}
+"""
+    right(program)
+
+
 def test_computing_between_two_parallel_loops_is_right():
     right(BLUR, "parallel y.i", "parallel y.j", "at h at y.i")
     right(BLUR, "tile y (i, j) by (4, 4) -> io, jo, ii, ji", "parallel io", "at h at jo")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.storage import Cells, fold_factor, validate
 from polyhedral.verdict import Proven
@@ -12,8 +11,8 @@ from tensorlang.policy.deriver import Deriver, is_local
 from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor.nodes import Definition, Dynamic, Slot
-from tensorlang.tensor.walk import index_names, reads
+from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.walk import distance, index_names, reads
 
 
 def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterator[tuple[str, str, int]]:
@@ -44,15 +43,11 @@ def kept_by_steps(d: Deriver, group: Sequence[Definition]) -> list[str]:
         for r in (r for p in x.pieces for r in reads(p.value) if r.tensor in members):
             if any(x is m for m in group):
                 alike = len(x.axes) == len(r.index)
-                found: list[int | None] = [_constant(slot, axis) for slot, axis in zip(r.index, x.axes, strict=True)] if alike else [None]
+                found: list[int | None] = [distance(slot, axis) for slot, axis in zip(r.index, x.axes, strict=True)] if alike else [None]
                 back[r.tensor].append(found if found[-1] or x is not members[r.tensor] else [None])
             else:
-                seen[r.tensor].add(_constant(r.index[-1]))
+                seen[r.tensor].add(distance(r.index[-1], 0))
     return [n for n in members if _count_steps_last(back[n]) and len(seen[n]) < 2 and None not in seen[n]]
-
-
-def _constant(slot: Slot, origin: str | int = 0) -> int | None:
-    return None if isinstance(slot, Dynamic) else affine.constant(affine.sub(slot, origin))
 
 
 def _count_steps_last(back: Sequence[Sequence[int | None]]) -> bool:

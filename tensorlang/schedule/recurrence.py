@@ -208,11 +208,11 @@ def _shared_loop(joint: _Joint, first: _Part, members: Sequence[_Part], forms: M
     assert axis is not None
     definition = first.stage.definitions[0]
     loop = full(first.stage.name, definition.axes[axis])
-    backwards = all(forms[p.stage.name][k] < 0 for p in members for k in [_taken(p, forms[p.stage.name])] if k is not None)
+    own = [(p.stage, k) for p in members if (k := _taken(p, forms[p.stage.name])) is not None]
+    backwards = all(forms[stage.name][k] < 0 for stage, k in own)
     about = affine.sub(definition.tensors[0].shape[axis], 1) if backwards else affine.ZERO
     value = affine.add(about, *(affine.scale(f, a) for f, a in zip(form, definition.axes, strict=True)))
-    own = [(p, _taken(p, forms[p.stage.name])) for p in members]
-    taken = {full(p.stage.name, p.stage.definitions[0].axes[k]) for p, k in own if k is not None}
+    taken = {full(stage.name, stage.definitions[0].axes[k]) for stage, k in own}
     name = full(joint.name, definition.axes[axis])
     is_free = name not in joint.loops and all(name not in p.loops or name in taken for p in members)
     return (name if is_free else loop), value, about

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.bounded_cache import BoundedCache
 from tensorlang.tensor.facts import Place, box, map_parts
-from tensorlang.tensor.nodes import Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Select, Tensor, TupleOf
+from tensorlang.tensor.nodes import Const, Definition, Expr, Holds, Piece, Program, Read, Select, Tensor, TupleOf
 from tensorlang.tensor.prove import Prover, problems_since
-from tensorlang.tensor.walk import components, coordinate, fresh_for, is_recurrence
+from tensorlang.tensor.walk import components, distance, fresh_for, is_recurrence, reads
 
 if TYPE_CHECKING:
-    from polyhedral.recurrence import ClauseOrder, Edge
+    from polyhedral.recurrence import ClauseOrder
 
 _ORDERS: BoundedCache[tuple[object, ...], ClauseOrder | None] = BoundedCache(1024)
 Names: TypeAlias = Mapping[str, str]
@@ -35,16 +36,19 @@ Names: TypeAlias = Mapping[str, str]
 
 def clauses_apart(program: Program) -> Program:
     """Return `program` with such tensors wherever clauses have an order and the elements of the tensor have none."""
-    fresh, out = fresh_for(program), dict[str, list[Definition]]()
+    ordered: list[tuple[tuple[Definition, ...], ClauseOrder]] = []
     for group in components(program):
         if not is_recurrence(group) or _advances(group):
             continue
         clauses = tuple(replace(d, pieces=tuple(branch for p in d.pieces for branch in _branches(p))) for d in group)
         order = _order(program, clauses)
         if order is not None and _is_sound(program, group):
-            out |= _apart(clauses, order, fresh)
-    if not out:
+            ordered.append((clauses, order))
+    if not ordered:
         return program
+    fresh, out = fresh_for(program), dict[str, list[Definition]]()
+    for clauses, order in ordered:
+        out |= _apart(clauses, order, fresh)
     made = replace(program, definitions=tuple(new for d in program.definitions for new in out.get(d.tensors[0].name, (d,))))
     return program if problems_since(program, made) else made
 
@@ -76,10 +80,12 @@ def _is_sound(program: Program, group: Sequence[Definition]) -> bool:
 def _found_order(program: Program, group: Sequence[Definition]) -> ClauseOrder | None:
     from polyhedral.recurrence import clause_order
 
-    context = affine.conj(program.context, *(affine.compare(">=", size, 0) for size in program.sizes))
+    prover, names = Prover(program), _names(group)
     nodes = {d.tensors[0].name: (d.axes, box(d)) for d in group}
     clauses = {d.tensors[0].name: [p.guard for p in d.pieces] for d in group}
-    return clause_order(program.sizes, context, nodes, clauses, list(_edges(group)))
+    alone = ((k, replace(d, pieces=(piece,))) for d in group for k, piece in enumerate(d.pieces))
+    edges = [(k, edge) for k, clause in alone for edge in prover.edges(clause, names)]
+    return clause_order(program.sizes, prover.context, nodes, clauses, edges)
 
 
 def _names(group: Sequence[Definition]) -> Names:
@@ -89,46 +95,21 @@ def _names(group: Sequence[Definition]) -> Names:
 def _advances(group: Sequence[Definition]) -> bool:
     """Tell whether an axis counts steps, each of which reads only earlier ones, or only later ones: as of most recurrences, at a glance."""
     names = _names(group)
-    steps: list[list[int | None]] = []
-    for d in group:
-
-        def note(read: Read, _: Place, d: Definition = d) -> str:
-            apart = (None if isinstance(s, Dynamic) else affine.sub(s, AffineName(a)) for s, a in zip(read.index, d.axes, strict=False))
-            steps.append([None if e is None else affine.constant(e) for e in apart])
-            return read.tensor
-
-        for piece in d.pieces:
-            _with_reads(piece.value, Place(scope=d.axes), names, note)
+    found = ((r, d) for d in group for p in d.pieces for r in reads(p.value) if r.tensor in names)
+    steps = [[distance(slot, axis) for slot, axis in zip(r.index, d.axes, strict=False)] for r, d in found]
     return any(all(n is not None and sign * n > 0 for n in axis) for axis in zip(*steps, strict=False) for sign in (1, -1))
 
 
-def _with_reads(e: Expr, place: Place, names: Names, f: Callable[[Read, Place], str]) -> Expr:
-    """Return `e`, which stands at `place`, with the tensors that `f` says read in place of those in `names`."""
+def _with_reads(e: Expr, names: Names, f: Callable[[Read], str]) -> Expr:
+    """Return `e` with the tensors that `f` says read in place of those in `names`. It is asked in the order of `Prover.edges`."""
     if isinstance(e, Read) and e.tensor in names:
-        e = replace(e, tensor=f(e, place))
-    return map_parts(lambda child, there: _with_reads(child, there, names, f), e, place)
-
-
-def _edges(group: Sequence[Definition]) -> Iterator[tuple[int, Edge]]:
-    """Yield what clauses read of the group, in the order in which `_with_reads` comes to it, each with the number of its clause."""
-    from polyhedral.recurrence import Edge
-
-    names, found = _names(group), list[tuple[int, Edge]]()
-    for d in group:
-        for k, piece in enumerate(d.pieces):
-
-            def note(read: Read, place: Place, d: Definition = d, k: int = k) -> str:
-                index, extra = list(map(coordinate, read.index)), place.scope[len(d.axes) :]
-                found.append((k, Edge(names[read.tensor], index, d.tensors[0].name, d.axes, extra, place.context)))
-                return read.tensor
-
-            _with_reads(piece.value, Place(affine.conj(box(d), piece.guard), d.axes), names, note)
-    yield from found
+        e = replace(e, tensor=f(e))
+    return map_parts(lambda child, _: _with_reads(child, names, f), e, Place())
 
 
 def _apart(group: Sequence[Definition], order: ClauseOrder, fresh: Callable[[str], str]) -> dict[str, list[Definition]]:
     """Return what each definition becomes, under the name of its first tensor."""
-    names, number = _names(group), iter(range(1 << 30))
+    names, number = _names(group), count()
     levels = {d.tensors[0].name: sorted({order.levels[d.tensors[0].name, k] for k in range(len(d.pieces))}) for d in group}
     called = {
         (t.name, level): t.name if level == levels[d.tensors[0].name][-1] else fresh(f"{t.name}.earlier")
@@ -140,14 +121,11 @@ def _apart(group: Sequence[Definition], order: ClauseOrder, fresh: Callable[[str
     for d in group:
         first = d.tensors[0].name
 
-        def there(read: Read, _: Place) -> str:
+        def there(read: Read) -> str:
             up_to = order.reads.get(next(number))
             return read.tensor if up_to is None else called[read.tensor, max(x for x in levels[names[read.tensor]] if x <= up_to)]
 
-        pieces = [
-            (order.levels[first, k], replace(p, value=_with_reads(p.value, Place(scope=d.axes), names, there)))
-            for k, p in enumerate(d.pieces)
-        ]
+        pieces = [(order.levels[first, k], replace(p, value=_with_reads(p.value, names, there))) for k, p in enumerate(d.pieces)]
         out[first] = [
             _at_level(d, pieces, level, before, called) for before, level in zip((None, *levels[first]), levels[first], strict=False)
         ]

@@ -112,6 +112,11 @@ def coordinate(slot: Slot) -> Coordinate:
     return Within(slot.lo, slot.hi) if isinstance(slot, Dynamic) else slot
 
 
+def distance(slot: Slot, origin: str | int) -> int | None:
+    """Return how far an index lies from an axis or a number; None where that is no number."""
+    return None if isinstance(slot, Dynamic) else affine.constant(affine.sub(slot, origin))
+
+
 def map_children(f: OnExpr, e: Expr) -> Expr:
     """Return `e` with `f` applied to each direct child."""
     return rebuild(e, f)

@@ -9,6 +9,7 @@ from polyhedral.expr import Compare, Cond, Floor, Max, Min, Mod
 from polyhedral.expr import Expr as Affine
 from tensorlang.schedule.shape import names_of_slot, step_inside
 from tensorlang.tensor.nodes import Dynamic, Read
+from tensorlang.tensor.walk import distance
 
 
 def remainders(guard: Cond) -> Iterator[Mod]:
@@ -40,4 +41,4 @@ def turns(e: Affine | Cond, name: str) -> bool:
 
 def is_other(slot: Affine | Dynamic, axes: Sequence[str]) -> bool:
     """Tell whether an index is one of some axes, plus or minus a number."""
-    return not isinstance(slot, Dynamic) and any(affine.constant(affine.sub(slot, a)) not in (None, 0) for a in axes)
+    return any(distance(slot, a) not in (None, 0) for a in axes)

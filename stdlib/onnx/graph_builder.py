@@ -209,7 +209,9 @@ class Builder:
         """Take the nodes from number `start` on out of the graph, and return them."""
         nodes = tuple(self.nodes[start:])
         del self.nodes[start:]
-        self.stored -= {name for node in nodes for name in writes(node) if name in self.sizes}
+        written = {name for node in nodes for name in writes(node)}
+        self.stored -= {name for name in written if name in self.sizes}
+        self.kept = [name for name in self.kept if name not in written]
         return nodes
 
     def note_elements(self, value: Value, array: Array) -> None:

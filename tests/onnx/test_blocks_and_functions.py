@@ -295,6 +295,26 @@ def test_a_list_that_a_loop_appends_to_is_rows() -> None:
     compiled(made, *({"x": x, "n": np.asarray(n), "place": np.asarray(at)} for n, at in ((200, -1), (3, 2), (90, -90))))
 
 
+def test_a_list_that_a_loop_appends_to_may_have_parts_of_which_data_decide_the_lengths() -> None:
+    """As a detector writes it that looks for boxes in one picture after the other: its turns are written out."""
+    inside = [
+        node("Gather", ["x", "k"], ["row"]),
+        node("Relu", ["row"], ["kept"]),
+        node("NonZero", ["kept"], ["part"]),
+        node("SequenceInsert", ["s", "part"], ["s2"]),
+    ]
+    lists = [helper.make_tensor_sequence_value_info(name, I, None) for name in ("s", "s2")]
+    turn = block(inside, [value("k", type=I), value("on", type=B), lists[0]], [value("on", type=B), lists[1]])
+    nodes = [
+        node("Shape", ["x"], ["n"], end=1),
+        node("SequenceEmpty", [], ["none"], dtype=I),
+        node("Loop", ["n", "", "none"], ["all"], body=turn),
+        node("ConcatFromSequence", ["all"], ["y"], axis=1),
+    ]
+    made = model(nodes, [value("x", "n", 4)], [untyped("y", I)])
+    check(made, x=np.array([[1, -1, 2, 3], [-1, -2, 4, -3], [-1, -2, -3, -4]], np.float32))
+
+
 @pytest.mark.parametrize("read", ["past", "present"])
 def test_a_loop_reads_a_cache_that_is_written_in_place(read: str) -> None:
     inside = [

@@ -54,7 +54,9 @@ STRING = int(TensorProto.STRING)
 """How ONNX numbers strings among the element types."""
 TEXT = DTYPES["i64"]
 """What strings are in graphs: numbers that follow from them."""
-_NAMES = {number: name for name, number in TensorProto.DataType.items()}
+TYPE_NUMBERS: dict[str, int] = dict(TensorProto.DataType.items())
+"""How ONNX numbers element types, by their names in it."""
+_NAMES = {number: name for name, number in TYPE_NUMBERS.items()}
 _TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _FIELD = {
     "f64": "double_data",

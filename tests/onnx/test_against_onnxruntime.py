@@ -55,6 +55,45 @@ def test_statistics_may_be_of_each_element_of_a_sample(shape: tuple[int, ...]) -
     agree("BatchNormalization", {"x": noise(*shape)}, {"s": scale, "b": bias, "m": mean, "v": var}, opset=7, spatial=0, epsilon=0.01)
 
 
+TWICE = {"height_scale": 2.0, "width_scale": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("op", "first", "now", "opset"),
+    [
+        ("Sum", {"consumed_inputs": [0, 0]}, {}, 8),
+        ("Max", {"consumed_inputs": [0, 0]}, {}, 8),
+        ("HardSigmoid", {}, {}, 6),
+        ("Selu", {}, {"alpha": 1.6732, "gamma": 1.0507}, 6),
+        ("LpPool", {"p": 3.0, "kernel_shape": [2, 1]}, {"p": 3, "kernel_shape": [2, 1]}, 11),
+        ("Pad", {"paddings": [0, 0, 1, 0, 0, 1, 0, 2], "value": 0.5}, {"pads": [0, 0, 1, 0, 0, 1, 0, 2], "value": 0.5}, 2),
+        ("Cast", {"to": "FLOAT16"}, {"to": 10}, 9),
+        ("Upsample", TWICE, {"scales": [1.0, 1.0, 2.0, 1.0]}, 7),
+        ("Tile", [3, 2], [[1, 1, 3, 1]], 6),
+        ("Split", [1, 2], {"axis": 0, "split": [1, 2]}, 2),
+    ],
+)
+def test_the_first_version_of_an_operator_is_what_later_ones_write_otherwise(op: str, first: Any, now: Any, opset: int) -> None:
+    """onnxruntime has no kernels for these; Caffe2 wrote them. Lists are of further inputs, of the type of the first."""
+    x = noise(3, 2, 4, 3)
+    more = {"b": x[::-1].copy()} if op in ("Sum", "Max") else {}
+
+    def run(given: Any, version: int, dtype: Any) -> list[Array]:
+        extra = {f"c{k}": np.array(c, dtype).reshape(-1) for k, c in enumerate(given)} if isinstance(given, list) else {}
+        if op == "Split" and extra:
+            extra = {"c": np.array(given, dtype)}
+        made = model(op, {"x": x, **more}, extra, {} if extra else given, version)
+        if op == "Cast":
+            made.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+        if op == "Split":
+            made.graph.node[0].output.append("z")
+            made.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+        return evaluate(Importer().load(made), {"x": x, **more})
+
+    for found, expected in zip(run(first, 1, np.float32), run(now, opset, np.int64), strict=True):
+        assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
 @pytest.mark.parametrize("bounds", [{}, {"min": -1.0}, {"max": 1.0}])
 @pytest.mark.parametrize("opset", [6, 18])
 def test_a_bound_that_is_not_given_is_the_last_finite_number(bounds: dict[str, float], opset: int) -> None:

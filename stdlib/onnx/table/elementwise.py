@@ -13,7 +13,7 @@ from stdlib.onnx.items import Item
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry, undefined
 from stdlib.onnx.table.strings import to_numbers, to_strings
-from stdlib.onnx.tensors import STRING, element_type
+from stdlib.onnx.tensors import STRING, TYPE_NUMBERS, element_type
 from tensorlang.graph.nodes import Value
 
 
@@ -166,7 +166,8 @@ def saturating_cast(n: Site, x: Value, dtype: DType) -> Value:
 
 
 def cast_to(n: Site) -> Value:
-    number = n.integer("to", 0)
+    """Version 1 names the type, as TensorProto does."""
+    number = n.integer("to", 0) if n.node.since >= 6 else TYPE_NUMBERS[n.text("to", "", tuple(TYPE_NUMBERS))]
     return _converted(n, None if number == STRING else element_type(number, "the result"))
 
 
@@ -261,10 +262,10 @@ RULES = (
     Entry("Div", 1, 14, by_kind("div", "div_int")),
     Entry("Pow", 1, 15, power),
     Entry("Mod", 10, 28, mod),
-    Entry("Sum", 6, 13, chain("add")),
-    Entry("Mean", 6, 13, mean),
-    Entry("Max", 6, 13, chain("maximum")),
-    Entry("Min", 6, 13, chain("minimum")),
+    Entry("Sum", 1, 13, chain("add")),
+    Entry("Mean", 1, 13, mean),
+    Entry("Max", 1, 13, chain("maximum")),
+    Entry("Min", 1, 13, chain("minimum")),
     Entry("PRelu", 1, 16, prelu),
     Entry("Gelu", 20, 20, gelu),
     Entry("LeakyRelu", 1, 16, with_alpha(*WITH_ALPHA["LeakyRelu"])),
@@ -272,8 +273,9 @@ RULES = (
     Entry("Celu", 12, 28, with_alpha(*WITH_ALPHA["Celu"])),
     Entry("ThresholdedRelu", 10, 22, with_alpha(*WITH_ALPHA["ThresholdedRelu"])),
     Entry("Swish", 24, 24, with_alpha("swish", 1.0)),
+    Entry("Selu", 1, 1, with_two("selu", ("alpha", 1.6732), ("gamma", 1.0507))),
     Entry("Selu", 6, 22, with_two(*WITH_TWO["Selu"])),
-    Entry("HardSigmoid", 6, 22, with_two(*WITH_TWO["HardSigmoid"])),
+    Entry("HardSigmoid", 1, 22, with_two(*WITH_TWO["HardSigmoid"])),
     Entry("Shrink", 9, 9, shrink),
     Entry("Clip", 1, 6, clip_attributes),
     Entry("Clip", 11, 13, clip),
@@ -289,7 +291,7 @@ RULES = (
     Entry("BitShift", 11, 28, shift),
     Entry("IsNaN", 9, 20, plain("is_nan")),
     Entry("IsInf", 10, 20, is_inf),
-    Entry("Cast", 6, 28, cast_to),
+    Entry("Cast", 1, 28, cast_to),
     Entry("CastLike", 15, 28, cast_like),
     Entry("BitCast", 26, 26, bit_cast),
     Entry("Identity", 1, 25, identity),

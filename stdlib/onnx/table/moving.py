@@ -131,12 +131,12 @@ def _concat(n: Site, parts: tuple[Value, ...], axis: int) -> Value:
 
 
 def split(n: Site) -> tuple[Value | None, ...]:
-    """The sizes are an attribute (2, 11), an input (13), or equal, as `num_outputs` says (18)."""
+    """The sizes are an attribute (1, 2, 11) or an input (1, 13), or equal, as `num_outputs` says (18)."""
     x = n.arg(0)
     axis = n.axis("axis", 0, len(x.shape))
     total, count = x.shape[axis], len(n.node.outputs)
     from_attribute = n.integers("split") if n.has("split") else None
-    sizes = n.constant_ints(1) if n.node.since >= 13 else from_attribute
+    sizes = n.constant_ints(1) if n.node.since >= 13 else from_attribute or _constant_numbers(n, 1)
     if sizes is None:
         if n.integer("num_outputs", count) != count:
             raise n.wrong(f"num_outputs is {n.integer('num_outputs', count)}, and it has {count} outputs")
@@ -150,6 +150,12 @@ def split(n: Site) -> tuple[Value | None, ...]:
     return tuple(
         slice_axis(n, x, axis, start, size) if n.has_output(k) else None for k, (start, size) in enumerate(zip(starts, sizes, strict=False))
     )
+
+
+def _constant_numbers(n: Site, k: int) -> tuple[int, ...] | None:
+    """Return the elements of an argument of which version 1 of an operator has floats, None where it is not given."""
+    given = n.constant_or_none(k)
+    return None if given is None else tuple(int(number) for number in given.reshape(-1))
 
 
 def slice_axis(n: Site, x: Value, axis: int, start: int, size: int) -> Value:
@@ -232,8 +238,14 @@ def _expanded(extent: int, wanted: int) -> int | None:
 
 
 def tile(n: Site) -> Value:
+    """Version 1 repeats one axis."""
     x = n.arg(0)
-    times = n.constant_ints(1) or ()
+    if n.node.since < 6:
+        (count,), (given,) = _constant_numbers(n, 1) or (1,), _constant_numbers(n, 2) or (0,)
+        axis = n.axis_of(given, len(x.shape))
+        times = tuple(count if k == axis else 1 for k in range(len(x.shape)))
+    else:
+        times = n.constant_ints(1) or ()
     if len(times) != len(x.shape) or any(t < 0 for t in times):
         raise n.wrong(f"{list(times)} does not say how often to repeat the axes of {list(x.shape)}")
     return repeated(n, x, times)
@@ -268,7 +280,7 @@ def pad(n: Site) -> Value:
     x = n.arg(0)
     rank = len(x.shape)
     mode = n.text("mode", "constant", ("constant", "edge", "reflect", "wrap"))
-    given = n.integers("pads") if n.node.since < 11 else n.constant_ints(1) or ()
+    given = n.integers("pads" if n.node.since >= 2 else "paddings") if n.node.since < 11 else n.constant_ints(1) or ()
     axes = n.axes_of(n.constant_ints(3) or (), rank) if n.node.since >= 18 and n.maybe(3) is not None else tuple(range(rank))
     if len(given) != 2 * len(axes):
         raise n.wrong(f"{len(given)} numbers for the padding of {len(axes)} axes")
@@ -380,11 +392,11 @@ RULES = (
     Entry("Unsqueeze", 1, 25, unsqueeze),
     Entry("Transpose", 1, 25, transpose),
     Entry("Concat", 1, 13, concat),
-    Entry("Split", 2, 18, split),
+    Entry("Split", 1, 18, split),
     Entry("Slice", 1, 13, slice_),
     Entry("Expand", 8, 13, expand),
-    Entry("Tile", 6, 13, tile),
-    Entry("Pad", 2, 25, pad),
+    Entry("Tile", 1, 13, tile),
+    Entry("Pad", 1, 25, pad),
     Entry("CenterCropPad", 18, 18, center_crop_pad),
     Entry("Trilu", 14, 14, trilu),
     Entry("DepthToSpace", 1, 28, depth_to_space),

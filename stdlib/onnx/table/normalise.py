@@ -167,7 +167,7 @@ RULES = (
     Entry("BatchNormalization", 1, 15, batch_norm),
     Entry("LayerNormalization", 17, 17, layer_norm),
     Entry("RMSNormalization", 23, 23, rms_norm),
-    Entry("InstanceNormalization", 6, 22, instance_norm),
+    Entry("InstanceNormalization", 1, 22, instance_norm),
     Entry("GroupNormalization", 18, 21, group_norm),
     Entry("LRN", 1, 13, lrn),
     Entry("LpNormalization", 1, 22, lp_norm),

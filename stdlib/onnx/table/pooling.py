@@ -116,7 +116,7 @@ RULES = (
     Entry("MaxUnpool", 9, 22, max_unpool),
     Entry("MaxPool", 1, 22, max_pool),
     Entry("AveragePool", 1, 22, average_pool),
-    Entry("LpPool", 2, 22, lp_pool),
+    Entry("LpPool", 1, 22, lp_pool),
     Entry("GlobalAveragePool", 1, 22, global_average),
     Entry("GlobalMaxPool", 1, 22, global_max),
     Entry("GlobalLpPool", 1, 22, global_lp),

@@ -28,8 +28,7 @@ _PLACES = (
 
 def upsample(n: Site) -> Value:
     x = n.arg(0)
-    given = n.constant_of(1).reshape(-1) if n.node.since >= 9 else n.node.attributes["scales"]
-    scales = [float(s) for s in given]  # type: ignore[union-attr]
+    scales = _upsample_scales(n)
     mode = n.text("mode", "nearest", _MODES[:2])
     _check_scales(n, scales, len(x.shape))
     sizes = [_scaled(extent, scale) for extent, scale in zip(x.shape, scales, strict=True)]
@@ -37,6 +36,14 @@ def upsample(n: Site) -> Value:
     for axis, (scale, size) in enumerate(zip(scales, sizes, strict=True)):
         x = _resized(n, x, axis, scale, size, mode, "asymmetric", "floor", (0.0, 1.0))
     return x
+
+
+def _upsample_scales(n: Site) -> list[float]:
+    """Return a factor for each axis: an argument (9), an attribute (7), or two attributes for images (1)."""
+    if n.node.since < 7:
+        return [1.0, 1.0, n.real("height_scale", 1.0), n.real("width_scale", 1.0)]
+    given = n.constant_of(1).reshape(-1) if n.node.since >= 9 else n.node.attributes["scales"]
+    return [float(s) for s in given]  # type: ignore[union-attr]
 
 
 def resize(n: Site) -> Value:
@@ -272,6 +279,6 @@ def _cubic(distance: Array, a: float) -> Array:
 
 
 RULES = (
-    Entry("Upsample", 7, 9, upsample),
+    Entry("Upsample", 1, 9, upsample),
     Entry("Resize", 10, 19, resize),
 )

@@ -19,6 +19,7 @@ from tensorlang.check.module import Module
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, exception
 from tensorlang.runtime.arguments import Call, no_argument
 from tensorlang.runtime.operator import Operator
+from tensorlang.runtime.protocol import Tools
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import header
@@ -58,6 +59,9 @@ class GradientOperator(Operator):
     def _under(self, given: Schedule | sx.Schedule | None, knobs: Mapping[str, int]) -> Operator:
         return GradientOperator(self.forward, self.by, given, knobs)
 
+    def compiled_by(self, tools: Tools) -> Operator:
+        return GradientOperator(self.forward.compiled_by(tools), self.by, self.given, self.knobs)
+
     def text(self, /, *args: Any, **named: Any) -> str:
         """Return the equations for arguments like these as a program, or for symbolic sizes where no arguments are given."""
         program = self.program(*args, **named) if args else self.symbolic_program(named)
@@ -70,6 +74,16 @@ class GradientOperator(Operator):
         return made
 
     def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset(), ahead: bool = False) -> Program:
+        made = self._reversed(self.forward._checked(self._forward_call(call), symbolic, static, ahead))
+        prove(made)
+        return made
+
+    def _meant(self, call: Call) -> Program:
+        return self._reversed(self.forward._meant(self._forward_call(call)))
+
+    def _forward_call(self, call: Call) -> Call:
+        """Return the call of the operator that a call of its gradient is of. Raises CompileError R02xx where that does not fit, R0313 where
+        what derivatives are by is left out."""
         bound(self.module, self.name, call.types, call.attrs, call.sizes)
         tensors = [p for p in self.forward.declaration.params if p.kind == "tensor"]
         types = call.types[: len(tensors)]
@@ -79,9 +93,7 @@ class GradientOperator(Operator):
             raise exception(
                 Diagnostic("R0313", title, help=f"give it, or ask for the derivatives by the others alone: {self._others(missing)}")
             )
-        made = self._reversed(self.forward._checked(replace(call, types=types), symbolic, static, ahead))
-        prove(made)
-        return made
+        return replace(call, types=types)
 
     def _others(self, missing: Sequence[str]) -> str:
         rest = [f'"{name}"' for name in self.by if name not in missing]
@@ -146,13 +158,14 @@ def _names(declaration: sx.Operator, by: Sequence[str]) -> dict[str, str]:
 
 
 def _with_gradient(module: Module, name: str, by: tuple[str, ...]) -> tuple[Module, str]:
-    """Return the module with the gradient of an operator declared, and what it is called."""
+    """Return the module with the gradient of an operator declared, and what it is called. The declaration has the equations that the
+    derivatives are of, which may say how long packs are."""
     forward = module.operators[name]
     names, own = _names(forward, by), Fresh(set(module.operators))(f"{name}_gradient")
     wanted = [replace(r, name=names[r.name], range=None) for r in forward.results if r.name in names]
     results = tuple(replace(p, name=names[p.name], range=None, default=None) for p in forward.params if p.name in by)
     ordered = sorted(results, key=lambda r: by.index(next(p for p in by if names[p] == r.name)))
-    declared = replace(forward, name=own, params=(*forward.params, *wanted), results=tuple(ordered), clauses=(), doc="")
+    declared = replace(forward, name=own, params=(*forward.params, *wanted), results=tuple(ordered), extern=False, doc="")
     declared = replace(declared, doc=f"The derivatives of `{header(forward).split('(')[0]}` by {', '.join(by)}.")
     defining = {**module.defining_modules, own: module.defining_module(name)}
     operators = {**module.operators, own: declared}

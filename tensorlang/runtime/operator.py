@@ -280,6 +280,11 @@ class Operator:
     def _under(self, given: Schedule | sx.Schedule | None, knobs: Mapping[str, int]) -> Operator:
         return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.sizes)
 
+    def compiled_by(self, tools: Tools) -> Operator:
+        """Return the same operator for the target of `tools`."""
+        sizes = "static" if tools.on_device else self.sizes
+        return Operator(self.name, self.module, tools, self.roles, self.given, self.knobs, sizes)
+
     @trimmed
     def gradient(self, /, *by: str) -> Operator:
         """Return an operator that takes the parameters of this one and, for each result `y`, the derivative `d_y` of a number by it, and
@@ -328,10 +333,12 @@ class Operator:
     def meaning(self, /, *args: Any, **named: Any) -> Program:
         """Return the operator as tensor IR for arguments like these, its extern operators being their bodies, whatever kernels stand for
         them: what the interpreter runs. Raises CompileError T0143 for one that has no body."""
-        call = sorted_out(self.declaration, args, named)
-        program = instantiate(without_externs(self.module), self.name, call.types, call.attrs, call.sizes)
+        program = self._meant(sorted_out(self.declaration, args, named))
         prove(program)
         return program
+
+    def _meant(self, call: Call) -> Program:
+        return instantiate(without_externs(self.module), self.name, call.types, call.attrs, call.sizes)
 
     @trimmed
     def scheduled_program(self, /, *args: Any, **named: Any) -> Program:

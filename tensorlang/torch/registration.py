@@ -18,7 +18,6 @@ import torch
 from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error, trimmed
 from tensorlang.runtime.operator import Operator
-from tensorlang.runtime.protocol import Tools
 from tensorlang.syntax import nodes as sx
 from tensorlang.torch.gradients import Derivative, differentiated, refuse_gradients
 from tensorlang.torch.shapes import Argument, ResultTypes
@@ -46,7 +45,7 @@ class Registered:
         """Return the operator for `cpu` or `cuda`."""
         found = self.versions.get(target)
         if found is None:
-            found = self.versions.setdefault(target, _on(self.operator, tools_for(target, None)))
+            found = self.versions.setdefault(target, self.operator.compiled_by(tools_for(target, None)))
         return found
 
 
@@ -128,11 +127,6 @@ def _register(operator: Operator, namespace: str, short: str, meaning: object, d
         derivative.register(library, overload, lambda of, ending: _register(of, namespace, f"{short}_{ending}", None, then(of)))
     _REGISTERED[qualified] = made
     return overload
-
-
-def _on(operator: Operator, tools: Tools) -> Operator:
-    sizes = "static" if tools.on_device else operator.sizes
-    return Operator(operator.name, operator.module, tools, operator.roles, operator.given, operator.knobs, sizes)
 
 
 # ---------------------------------------------------------------- the schema

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tensorlang as tl
+from tensorlang.backends.registry import tools_for
 from tensorlang.check.definition import representative_program
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
@@ -444,6 +445,16 @@ def test_derivatives_have_derivatives() -> None:
     ops = tl.parse("op f(x: f64[N]) -> (y: f64) { y = sum(k) x[k] * x[k] * x[k] }")
     second = ops.f.gradient("x").gradient("x")
     assert second(np.array([1.0, 2, 3]), np.array(1.0), np.array([1.0, 0, 2])).tolist() == [6, 0, 36]
+
+
+def test_gradients_are_compiled_and_interpreted_for_any_target_as_operators_are() -> None:
+    text = "extern op f(x: f64[N]) -> (y: f64[N]) { y[i] = x[i] * x[i] * x[i] }"
+    backward, x = tl.parse(text).f.gradient("x"), np.array([1.0, 2])
+    interpreted = interpret(backward.meaning(x, d_y=x), {}, {"x": x, "d_y": x})
+    elsewhere = backward.compiled_by(tools_for("cuda", None))
+    assert interpreted["d_x"].tolist() == [3, 24]
+    assert show(elsewhere.program(x, d_y=x)) == show(backward.program(x, d_y=x)) and elsewhere.scheduled_for == "cuda"
+    assert backward.gradient("x")(x, d_y=x, d_d_x=np.ones(2)).tolist() == [6, 24]
 
 
 def test_steps_of_a_ring_are_compiled_backwards() -> None:

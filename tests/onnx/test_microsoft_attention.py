@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,40 @@ def test_keys_and_values_of_the_past_are_kept_in_few_bits(bits: int, kind: str) 
     kept: list[Array] = [draw(2, 2, 5, 16, seed=s, dtype=I8) if bits == 8 else draw(2, 2, 5, 8, seed=s, dtype=U8) for s in range(2)]
     scales = [np.abs(draw(*([1] if kind == "PER_TENSOR" else [1, 2, 1, 16]), seed=s)) / 2**bits + F32(1e-3) for s in range(2)]
     check("GroupQueryAttention", *arrays[:3], *kept, *arrays[5:], *[None] * 5, *scales, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("window", "room", "steps", "valid"),
+    [
+        (4, 4, (3, 1, 1, 1), ()),
+        (4, 6, (9, 1, 1, 1), ()),
+        (4, 6, (5, 5, 5, 1), ((5, 3), (2, 5), (0, 4), (1, 0))),
+    ],
+)
+def test_a_cache_of_the_keys_of_a_window_loses_those_that_no_query_reads(
+    window: int, room: int, steps: Sequence[int], valid: Sequence[tuple[int, int]]
+) -> None:
+    """`valid`: how many queries of each of two rows of the batch are there, the others are padding."""
+    kept: list[Array] = [np.zeros((2, 2, room, 16), F32)] * 2
+    tables, lengths = (draw(32, 8), draw(32, 8, seed=1)), np.zeros(2, int)
+    for turn, length in enumerate(steps):
+        new = np.array(valid[turn] if valid else (length, length))
+        lengths += new
+        ends = [np.asarray(lengths - 1, I32), np.asarray(32 if valid else lengths[0], I32)]
+        arrays = [draw(2, length, 128, seed=turn), None, None, *kept, *ends, *tables, *([*[None] * 7, new.astype(I32)] if valid else [])]
+        feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None}
+        names = [f"x{k}" if a is not None else "" for k, a in enumerate(arrays)]
+        attributes = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": window, "sliding_window_cache": 1}
+        made = model("GroupQueryAttention", feeds, names, 3, [], "com.microsoft", **attributes)
+        expected = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+        found = staged(made, feeds)
+        spare = room - window + 1
+        left = lengths - np.maximum(lengths - room + spare - 1, 0) // spare * spare
+        for row in range(2):
+            np.testing.assert_allclose(found[0][row, : new[row]], expected[0][row, : new[row]], rtol=1e-4, atol=1e-5)
+            for a, b in zip(found[1:], expected[1:], strict=True):  # of what lies behind nothing is said
+                np.testing.assert_allclose(a[row, :, : left[row]], b[row, :, : left[row]], rtol=1e-4, atol=1e-5)
+        kept = [np.asarray(a) for a in expected[1:]]
 
 
 def test_groups_may_see_all_keys() -> None:

@@ -204,41 +204,67 @@ def _packed(n: Site, x: Value, k: int, count: int) -> Value:
 
 
 def group_query_attention(n: Site) -> Result:
-    """Each row of the batch has keys of its own length, `seqlens_k` + 1 with those that are new; the new ones stand behind the others."""
+    """Each row of the batch has keys of its own length, `seqlens_k` + 1 with those that are new; the new ones stand behind the others.
+
+    A cache that slides has room for the keys of a window and a few more: it begins with the oldest that it has, and loses what no query
+    reads any more. Queries and keys are counted from there."""
     heads, shared = n.integer("num_heads", 0, low=1), n.integer("kv_num_heads", 0, low=1)
-    if n.integer("qk_output", 0) or n.flag("sliding_window_cache"):
-        raise n.unsupported("qk_output or sliding_window_cache")
+    if n.integer("qk_output", 0):
+        raise n.unsupported("qk_output")
     forms = [_cache_form(n, "k", 12), _cache_form(n, "v", 13)]
-    ends, total = n.arg(5), n.constant_ints(6) or (0,)
+    window, slides = n.integer("local_window_size", -1), n.flag("sliding_window_cache")
+    ends, total = n.arg(5), (0,) if slides else n.constant_ints(6) or (0,)
     q, k, v = _queries_keys_values(n, heads, shared)
     batch, queries, _, size = q.shape
-    ends = cast(n, n.view(ends, (batch,)), DTYPES["i64"])
-    first = queries > 1 and queries == total[0]
-    before = n.filled((batch,), DTYPES["i64"]) if first else n.op("sub", ends, n.filled((), DTYPES["i64"], queries - 1))
+    after = n.op("add", cast(n, n.view(ends, (batch,)), DTYPES["i64"]), n.filled((), DTYPES["i64"], 1))
+    before = n.filled((batch,), DTYPES["i64"]) if queries > 1 and queries == total[0] else _before(n, after, queries)
     if n.maybe(14) is not None:
         shown = n.real("qk_norm_epsilon", 1e-6)
         q = n.op("rms_norm", q, n.arg(14), axis=3, eps=n.real("q_norm_epsilon", shown))
         k = n.op("rms_norm", k, n.arg(15), axis=3, eps=n.real("k_norm_epsilon", shown))
     if n.flag("do_rotary"):
         q, k = _turned(n, (q, k), (7, 8), n.maybe(9) or n.op("positions_from", before, count=queries))
-    n.without_effect("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", "rotary_interleaved", inputs=[7, 8, 9])
+    n.without_effect("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", "rotary_interleaved", inputs=[6, 7, 8, 9])
     q, k, v = (transposed(n, value, (0, 2, 1, 3)) for value in (q, k, v))
-    keys = max(total[0], 0 if n.maybe(3) is None else n.arg(3).shape[2])
     news = [form.stored(n, value) for form, value in zip(forms, (k, v), strict=True)]
-    present = [_cached(n, n.maybe(j), value, before, keys) for j, value in enumerate(news, 3)]
-    k, v = (form.numbers(n, value) for form, value in zip(forms, present, strict=True))
-    window = n.integer("local_window_size", -1)
+    if slides:
+        room = _room(n, window)
+        first = n.op("resident", before, room=room, width=window)
+        behind = n.op("sub", n.op("sub", after, before), n.op("sub", n.op("resident", after, room=room, width=window), first))
+        keys, before = room + queries, first
+        cached = [_cached(n, n.arg(j), value, before, keys) for j, value in enumerate(news, 3)]
+        present = [n.op("read_at", value, behind, axis=1, count=room) for value in cached]
+    else:
+        keys = max(total[0], 0 if n.maybe(3) is None else n.arg(3).shape[2])
+        present = cached = [_cached(n, n.maybe(j), value, before, keys) for j, value in enumerate(news, 3)]
+    k, v = (form.numbers(n, value) for form, value in zip(forms, cached, strict=True))
     if n.flag("causal", True):
         seen = n.op("cached_mask", before, queries=queries, keys=keys, width=window)
     else:
-        seen = n.op("length_mask", n.op("add", ends, n.filled((), DTYPES["i64"], 1)), queries=queries, keys=keys)
+        seen = n.op("length_mask", after, queries=queries, keys=keys)
     bias = n.op("mask_bias", seen, n.filled((), q.dtype))
+    if slides and n.maybe(10) is not None:
+        raise n.unsupported("attention_bias with sliding_window_cache")
     biases = [n.view(bias, (batch, 1, 1, queries, keys)), *_grouped_bias(n, n.maybe(10), q, shared, keys)]
     sink = n.maybe(11)
     if sink is None and n.integer("smooth_softmax", -1) == 1:
         sink = n.filled((heads,), q.dtype)
     n.without_effect("smooth_softmax")
     return attended(n, q, k, v, _scale(n, size), biases, n.real("softcap", 0.0), sink), *present
+
+
+def _before(n: Site, after: Value, queries: int) -> Value:
+    """Return how many keys of each row of the batch are past: all but as many as it has queries, at most."""
+    valid = cast(n, n.view(n.arg(16), after.shape), DTYPES["i64"]) if n.maybe(16) is not None else n.filled((), DTYPES["i64"], queries)
+    return n.op("maximum", n.op("sub", after, valid), n.filled((), DTYPES["i64"]))
+
+
+def _room(n: Site, window: int) -> int:
+    """Return how many keys a cache has room for that keeps those of a window, the oldest first."""
+    room = n.arg(3).shape[2]
+    if not n.flag("causal", True) or window < 1 or room < window:
+        raise n.wrong(f"a cache of {room} keys for windows of {window}")
+    return room
 
 
 @dataclass(frozen=True, slots=True)

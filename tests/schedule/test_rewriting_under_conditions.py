@@ -130,3 +130,12 @@ def test_ranges_of_one_name_are_told_apart_by_the_tensor_that_is_summed(schedule
 def test_a_range_is_cut_into_blocks_by_its_full_name() -> None:
     operator = only(tl.parse(TWO)).schedule("block l.j2 by 4")
     np.testing.assert_array_equal(operator(numbers(5, 6), numbers(6, 6))[1], only(tl.parse(TWO))(numbers(5, 6), numbers(6, 6))[1])
+
+
+@pytest.mark.parametrize("directive", ["rfactor k_1 by 4", "rfactor k_1 to 4", "narrow y.sum.k_1"])
+def test_a_sum_that_is_inlined_into_another_is_one_of_its_own_for_what_comes_after(directive: str) -> None:
+    text = """op f(a: f32[M, K], b: f32[K, N], c: f32[N, L]) -> (y: f32[M, L]) {
+        p[i, j] = sum(k, 0 <= k - j < 3) a[i, k] * b[k, j]
+        y[i, l] = sum(j) p[i, j] * c[j, l]
+    }"""
+    agrees(text, numbers(3, 6), numbers(6, 5), numbers(5, 2), schedule=f"inline p\n{directive}")

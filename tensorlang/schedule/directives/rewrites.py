@@ -25,6 +25,7 @@ from tensorlang.tensor.bands import narrowed
 from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.factorize import factorized
 from tensorlang.tensor.invariant_axes import without_axes
+from tensorlang.tensor.lift import lift
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.simplify import can_inline, can_repeat, inline
@@ -48,6 +49,7 @@ def _inline(state: State, directive: syntax.Directive) -> None:
             help_ = "a reduction can be where one equation reads it, each element once, or where terms of reductions alone do"
             raise error("S0202", title, directive.span, help=help_)
         state.program = eliminate_dead(made)
+    state.program = lift(state.program)  # what is inlined may have put one reduction into another
 
 
 def _store(state: State, directive: syntax.Directive) -> None:

@@ -70,6 +70,7 @@ function changed(immediately) {
   state.timers = [];
   recolour(null);
   mark();
+  at("messages").querySelectorAll("button").forEach((button) => button.remove());  /* cures of what stood there before */
   if (!offline) later(() => judge(number), immediately ? 0 : PAUSE);
 }
 

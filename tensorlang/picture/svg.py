@@ -20,6 +20,7 @@ _TINTS = ("#e6edf7", "#d3dff1")
 _COLOURS = ("#1f4e8c", "#b35900", "#2e7d32", "#7b3fa0", "#8c6d1f", "#00737f")
 _PLAIN = "#333"
 _MOST_ARROWS = 2000
+_NUMBER = "fill:#c62828;font-weight:bold;paint-order:stroke;stroke:#fff;stroke-width:3"
 
 STYLE = (
     "text{font:12px sans-serif;fill:#333}.axis{font-style:italic}.order{fill:none;stroke:#999;stroke-width:1}"
@@ -184,14 +185,17 @@ def _different(space: Space) -> list[tuple[int, int, bool]]:
 
 
 def _witness(places: Sequence[tuple[int, int] | None]) -> Iterator[str]:
-    """Yield a ring around each instance of a witness, with its number beside it; both numbers where they have one place."""
+    """Yield a ring around each instance of a witness, with its number on the side where the other is not, and the arrow to it; both numbers
+    where they have one place."""
     numbers: dict[tuple[int, int], list[int]] = {}
     for number, place in enumerate(places, 1):
         if place is not None:
             numbers.setdefault(place, []).append(number)
     for (x, y), found in numbers.items():
+        offset, anchor = (-10, "end") if any(u > x for u, _ in numbers) else (10, "start")
         yield f'<circle cx="{x}" cy="{y}" r="9" fill="none" stroke="#c62828" stroke-width="2.5"/>'
-        yield f'<text x="{x + 10}" y="{y - 7}" style="fill:#c62828;font-weight:bold">{", ".join(map(str, found))}</text>'
+        shown = f'<text x="{x + offset}" y="{y - 7}" text-anchor="{anchor}" style="{_NUMBER}">'
+        yield f"{shown}{', '.join(map(str, found))}</text>"
 
 
 def _dots(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[str]:

@@ -14,7 +14,8 @@ import tensorlang as tl
 from tensorlang import cli
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.picture.points import space
+from tensorlang.picture.points import Point, Space, space
+from tensorlang.picture.svg import draw
 from tensorlang.policy.prove import prove_schedules
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.schedule import Schedule
@@ -75,6 +76,12 @@ def test_a_picture_has_a_point_for_each_instance_and_an_arrow_for_each_dependenc
     pairs = {(found.points[a.source].place, found.points[a.target].place) for a in found.arrows}
     assert pairs == {((t - 1, i + d), (t, i)) for t in (1, 2) for i in (1, 2, 3) for d in (-1, 1)}
     assert not any(a.broken for a in found.arrows)
+
+
+def test_numbers_of_a_witness_stand_where_the_other_instance_is_not() -> None:
+    points = tuple(Point((t, i), (), (), ()) for t in (0, 1) for i in (0, 1))
+    picture = draw(Space("y", ("t", "i"), points, (), (), {}, witness=((0, 1), (1, 0))))
+    assert re.findall(r'text-anchor="(\w+)" style="fill:#c62828[^>]*>(\d)', picture) == [("start", "1"), ("end", "2")]
 
 
 def test_tiles_are_the_loops_that_step_over_more_than_one(ops: Any) -> None:

@@ -153,7 +153,18 @@ def _on_the_command_line(problem: Diagnostic) -> Diagnostic:
     if problem.code != "R0313" or missing is None:
         return problem
     names = re.findall(r"`(\w+)`", missing[1])
-    are_sizes = all(label.span.source.text[label.span.start :].startswith("size ") for label in problem.labels)
-    values = " ".join(f"{name}=8" if are_sizes else f"{name}=f32[4,4]" for name in names)
+    declared = [label.span.source.text[label.span.start : label.span.end] for label in problem.labels]
+    are_sizes = all(text.startswith("size ") for text in declared)
+    values = " ".join(f"{name}=8" for name in names) if are_sizes else " ".join(map("{}={}".format, names, map(_random, declared)))
     kinds = "sizes are numbers" if are_sizes else "a type for random numbers, or a file: `x=image.npy`"
     return replace(problem, help=f"write `{values}`: {kinds}")
+
+
+def _random(declared: str) -> str:
+    """Return how random numbers are asked for where a parameter is declared so, `x: f32[M, 3]`: four along each size, as `f32[4,3]`."""
+    found = re.search(r": (\w+)(?:\[(.*?)\])?", declared, re.DOTALL)
+    dtype, dims = (found[1], found[2]) if found is not None else ("", "N")
+    lengths = [
+        dim if dim.isdecimal() else "4" if re.fullmatch(r"\w+(\.\.)?", dim) else "8" for dim in re.split(r"\s*,\s*", dims or "") if dim
+    ]
+    return f"{dtype if re.fullmatch('[a-z]+[0-9]*', dtype) else 'f32'}[{','.join(lengths)}]"

@@ -14,6 +14,9 @@ TEXT = """op scale(x: f32[M, N], attr alpha: float = 2.0) -> (y: f32[M, N]) {
 op crop(x: f32[N], size K) -> (y: f32[K]) where K <= N {
     y[k] = x[k]
 }
+op picked[T](x: T[3, 2 * N], at: i64[M] in 0..3, s: f32) -> (y: T[M]) {
+    y[m] = x[at[m], 0 | 1]
+}
 """
 ROW = np.zeros((2, 3), "f4")
 
@@ -24,6 +27,7 @@ ROW = np.zeros((2, 3), "f4")
         (("run", "f.tl", "scael", "x=f32[2,3]"), "did you mean `scale`?"),
         (("run", "f.tl", "scale"), "write `x=f32[4,4]`"),
         (("run", "f.tl", "crop", "x=f32[4]"), "write `K=8`"),
+        (("run", "f.tl", "picked"), "write `x=f32[3,8] at=i64[4] s=f32[]`"),
         (("run", "f.tl", "scale", "x=f32[M,3]"), "sizes are numbers here, with commas between them: `x=f32[8,3]`"),
         (("run", "f.tl", "scale", "x=f32[2 3]"), "with commas between them: `x=f32[2,3]`"),
         (("run", "f.tl", "scale", "x=f32[2x3]"), "with commas between them: `x=f32[2,3]`"),

@@ -24,8 +24,10 @@ from dataclasses import dataclass, replace
 
 from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.facts import Place, context_of, is_choice, reductions
+from polyhedral.sets import bounds
+from tensorlang.tensor.facts import Place, binder_cond, box, context_of, is_choice, reductions
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Definition, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor, as_value
 from tensorlang.tensor.walk import fresh_for, reduces, replaced, substitute
@@ -86,11 +88,15 @@ def rfactor(program: Program, called: str, by: int, *, chunked: bool = False) ->
     binder = old.name
     outer, inner = fresh(f"{binder}.out"), fresh(f"{binder}.in")
     k = affine.add(old.lo, affine.scale(by, AffineName(outer)), inner)
-    count = affine.ceil_div(affine.sub(old.hi, old.lo), by)
+    longest = _longest(program, found) if chunked else affine.sub(old.hi, old.lo)
+    if longest is None:
+        return f"other ranges of the reduction say how long `{old.name}` is, and no size how long at most"
+    count = affine.ceil_div(longest, by)
     width = affine.to_expr(by)
     kept, parts, summed, length = (outer, count, inner, width) if chunked else (inner, width, outer, count)
-    binders = tuple(Binder(summed, affine.ZERO, length) if b is old else b for b in reduce.binders)
     to = {binder: k}
+    others = (replace(b, lo=affine.substitute(b.lo, to), hi=affine.substitute(b.hi, to)) for b in reduce.binders if b is not old)
+    binders = tuple(Binder(summed, affine.ZERO, length) if b is old else next(others) for b in reduce.binders)
     extent = affine.difference(old.hi, old.lo)
     inside = affine.substitute_cond(reduce.where, to)
     if extent is None or extent % by:
@@ -119,6 +125,16 @@ def rfactor(program: Program, called: str, by: int, *, chunked: bool = False) ->
     new = replace(definition, pieces=(replace(piece, value=replaced(piece.value, reduce, combined)),))
     at = program.definitions.index(definition)
     return redefined(program, (*program.definitions[:at], made, new, *program.definitions[at + 1 :]))
+
+
+def _longest(program: Program, found: Found) -> Affine | None:
+    """Return how many values a range of a reduction has at most for the terms of an element; None where no bound is known."""
+    binders = [b.name for b in found.reduce.binders]
+    extent = affine.sub(found.binder.hi, found.binder.lo)
+    if not affine.name_set(extent) & {*binders}:
+        return extent
+    terms = affine.conj(program.context, box(found.definition), binder_cond(found.reduce))
+    return bounds((*program.sizes, *found.definition.axes), binders, terms, extent)[1]
 
 
 def _has_terms_everywhere(reduce: Reduce, binder: Binder, by: int, asked: Cond, chunked: bool) -> bool:

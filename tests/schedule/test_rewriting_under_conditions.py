@@ -139,3 +139,10 @@ def test_a_sum_that_is_inlined_into_another_is_one_of_its_own_for_what_comes_aft
         y[i, l] = sum(j) p[i, j] * c[j, l]
     }"""
     agrees(text, numbers(3, 6), numbers(6, 5), numbers(5, 2), schedule=f"inline p\n{directive}")
+
+
+@pytest.mark.parametrize("directive", ["rfactor j by 2", "rfactor k by 3", "rfactor j to 3", "rfactor k to 3"])
+def test_partial_results_of_a_sum_over_ranges_that_say_how_long_others_are(directive: str) -> None:
+    text = "op f(a: f32[N, N]) -> (y: f32[N]) {\n y[i] = sum(j in i..N, k in i..j + 1) a[j, k]\n}"
+    for size in (0, 1, 5):
+        agrees(text, numbers(size, size), schedule=directive, symbolic=True)

@@ -213,3 +213,37 @@ def test_a_step_that_changes_two_rows_by_each_other_copies_them_and_leaves_all_o
     assert {"lift s", "fold s at k by 1"} <= {*directives}
     for n in (1, 2, 19):
         assert_same(program, plan, {"N": n})
+
+
+HORNER = """
+    x[b, 0] = 0.5
+    p[b, k, 0] = c[b, 0]                                      for b in 0..B, k in 0..3
+    p[b, k, t] = p[b, k, t - 1] * x[b, k] + c[b, t]           for b in 0..B, k in 0..3, t in 1..N
+    x[b, k + 1] = x[b, k] - p[b, k, N - 1] / (2 + x[b, k])    for b in 0..B, k in 0..3
+    r[b] = x[b, 3]"""
+SUMS = """
+    x[b, 0] = 0.5
+    p[b, k] = sum(t) c[b, t] * (x[b, k] + f32(t))    for b in 0..B, k in 0..3
+    q[b, k] = sum(t) c[b, t] * f32(t) * x[b, k]      for b in 0..B, k in 0..3
+    x[b, k + 1] = x[b, k] - p[b, k] + q[b, k]               for b in 0..B, k in 0..3
+    r[b] = x[b, 3]"""
+
+
+@pytest.mark.parametrize(("terms", "body"), [("N", HORNER), ("6", SUMS)])
+def test_points_that_need_none_of_each_other_are_lanes_outside_of_the_loops_of_a_step(terms: str, body: str) -> None:
+    program = operator(f"c: f32[B, {terms}], n: f32[N]", "r: f32[B]", body.replace("0.5", "n[0]"))
+    directives, plan = derived(program)
+    assert [x for x in directives if x.startswith("order p")] == ["order p.b_o, p.k, p.t, p.b_v"]
+    assert "vectorize p.b_v" in directives
+    for sizes in ({"B": 1, "N": 2}, {"B": 9, "N": 5}):
+        assert_same(program, plan, sizes)
+
+
+def test_long_rows_of_a_step_are_lanes_themselves() -> None:
+    body = """
+    x[b, 0] = 0.5
+    p[b, k] = sum(t) c[b, t] * x[b, k]    for b in 0..9, k in 0..3
+    x[b, k + 1] = x[b, k] - p[b, k]       for b in 0..9, k in 0..3
+    r[b] = x[b, 3]"""
+    directives, _ = derived(operator("c: f32[9, N]", "r: f32[9]", body))
+    assert "vectorize p.t_v" in directives

@@ -211,7 +211,7 @@ class Loops:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class Order:
     """An order of a tensor's axes: how many outer loops its pieces share in it (None: all), and what runs innermost."""
 
     axes: tuple[str, ...]
@@ -272,13 +272,13 @@ def derive_member(
     return None
 
 
-def _in_rows(d: Deriver, definition: Definition, loops: Loops, chosen: _Order) -> _Order | None:
+def _in_rows(d: Deriver, definition: Definition, loops: Loops, chosen: Order) -> Order | None:
     """Return the order in which a running result goes along its rows one by one, where these run in lanes in fewer cycles."""
     cycles, axes = running_cycles(d, definition), definition.axes
     worth = WORTH_SHUFFLING if chosen.inner.rows else 1
     if cycles is None or cycles >= worth * chosen.inner.cycles or not loops.distances.is_legal(loops.of(axes)):
         return None
-    return _Order(axes, _separation(definition, loops, axes), InnerLoops(cycles=cycles))
+    return Order(axes, _separation(definition, loops, axes), InnerLoops(cycles=cycles))
 
 
 def _waits_for_parts(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition], inner: InnerLoops) -> bool:
@@ -322,7 +322,7 @@ def reads_of_step(definition: Definition) -> set[str]:
     return {r.tensor for p in definition.pieces for r in reads(p.value) if [*r.index[:-1]] == around}
 
 
-def _time_tile(d: Deriver, definition: Definition, loops: Loops, chosen: _Order) -> TimeTile | None:
+def _time_tile(d: Deriver, definition: Definition, loops: Loops, chosen: Order) -> TimeTile | None:
     """Return the tile of several steps of a stencil: of a tensor that nobody outside sees, whose first loop alone carries dependences."""
     order, vector = chosen.axes, chosen.inner.vector
     steps = loops.free(order, chosen.separate) == list(order[1:]) and chosen.separate in (None, 1) and not loops.outside
@@ -336,7 +336,7 @@ def _time_tile(d: Deriver, definition: Definition, loops: Loops, chosen: _Order)
 
 
 def _wavefront(
-    d: Deriver, definition: Definition, loops: Loops, chosen: _Order, sums: Sequence[Definition], *, alone: bool
+    d: Deriver, definition: Definition, loops: Loops, chosen: Order, sums: Sequence[Definition], *, alone: bool
 ) -> Wavefront | None:
     """Return the wavefront that points of a definition run along, where every loop carries dependences; with `sums` in its loops. `alone`:
     no other tensors need it and are needed by it, so that it may be stored by diagonals."""
@@ -418,9 +418,9 @@ def loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) ->
     return Loops(name, outside, tuple(loop.removeprefix(f"{name}.") for loop in inside), distances)
 
 
-def chosen_order(d: Deriver, definition: Definition, loops: Loops) -> _Order | None:
+def chosen_order(d: Deriver, definition: Definition, loops: Loops) -> Order | None:
     """Return the legal order of the axes that takes the fewest cycles of all threads; None where there is none."""
-    best: _Order | None = None
+    best: Order | None = None
     least = 0.0
     known: dict[tuple[frozenset[str], frozenset[tuple[str, int]]], ByOrder] = {}
     for axes in _orders(loops.axes):
@@ -434,11 +434,11 @@ def chosen_order(d: Deriver, definition: Definition, loops: Loops) -> _Order | N
             inner = known[key].best(axes)
             taken = inner.cycles / (d.machine.threads if _parallel(d, definition, loops, axes, separate, axes) else 1)
             if best is None or taken < WORTH_TURNING * least:
-                best, least = _Order(axes, separate, inner), taken
+                best, least = Order(axes, separate, inner), taken
     return best if best is None else _with_lanes_outside(d, definition, loops, best)
 
 
-def _with_lanes_outside(d: Deriver, definition: Definition, loops: Loops, chosen: _Order) -> _Order:
+def _with_lanes_outside(d: Deriver, definition: Definition, loops: Loops, chosen: Order) -> Order:
     """Return an order in which steps run inside of one vector of a row, where a sample of open length has no more: then registers keep what
     steps read back, however long rows are."""
     vector, order = chosen.inner.vector, chosen.axes

@@ -21,6 +21,7 @@ from tensorlang.policy.cpu.inner_cost import InnerLoops
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.lines import derive_lines
 from tensorlang.policy.cpu.nests import Loops, derive_member, is_local_map, loops_of, statements_of, updated
+from tensorlang.policy.cpu.outer_lanes import derive_outer_lanes
 from tensorlang.policy.cpu.recurrence_storage import add_storage
 from tensorlang.policy.cpu.shared_steps import derive_shared_steps, join, own_point
 from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
@@ -60,6 +61,8 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if len(group) > 1 and (_derive_steps(d, plan, group) or derive_shared_steps(d, plan, group)):
         return
     if len(group) > 2 and not d.at_once and derive_lines(d, plan, group):
+        return
+    if len(group) > 1 and not d.at_once and derive_outer_lanes(d, plan, group):
         return
     together = step_maps(d, plan, group) if len(group) > 1 and not d.at_once else []
     sums = step_sums(d, plan, group) if len(group) > 1 and not d.at_once else []

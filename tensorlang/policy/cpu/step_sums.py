@@ -52,11 +52,16 @@ def step_sums(d: Deriver, plan: Plan, group: Sequence[Definition]) -> list[list[
 def derive_step_sums(d: Deriver, members: Sequence[Definition]) -> None:
     """Add the directives for sums that share their loop."""
     first = members[0]
-    d.add(_together(d, members).schedule)
+    share_loop(d, members)
     inner = best_inner_loops(d, first, ())
     room = d.machine.vector_registers // (REGISTERS * len(members))
     vectors = min(inner.vectors, 1 << max(0, room.bit_length() - 1))
     add_inner_loops(d, first, (), replace(inner, vectors=vectors))
+
+
+def share_loop(d: Deriver, members: Sequence[Definition]) -> None:
+    """Let sums add up their terms in one loop."""
+    d.add(_together(d, members).schedule)
 
 
 def _only_sum(m: Definition) -> Iterator[Reduce]:

@@ -4,9 +4,10 @@
     after    let h = sqrt(v[] + eps)
              for e in 0 .. 768 { y[m, e] = (x[m, e] - mean[]) / h }
 
-Only expressions with a division or an elementary function in them move, since a value kept across a loop costs a register. An expression
-moves when it mentions neither the loop's variable nor anything the body binds or stores to, and when it is evaluated in every iteration,
-or in some lanes of vectors and reads what is there in any case. Of a buffer that the body stores to it may read elements that are proven to
+Only expressions with a division, an elementary function or an integer made of a float in them move, since a value kept across a loop costs
+a register. An expression moves when it mentions neither the loop's variable nor anything the body binds or stores to, and when it is
+evaluated in every iteration, or in some lanes of vectors and reads what is there in any case; an integer made of a float, which takes few
+instructions, moves from under any condition then. Of a buffer that the body stores to it may read elements that are proven to
 be others, as those of earlier columns are (`m[i, k] / m[k, k]` where `m[i, j]` is stored for `j > k`).
 A serial loop that may not run at all stands under a condition then, with what is computed before it: nothing is read or divided that was
 not before (`if 0 < N // 16 { let h = sqrt(v[] + eps) for jo in 0 .. N // 16 { … } }`). What is read at an index from data stays behind
@@ -17,15 +18,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Literal, TypeAlias
 
+from codegen.dtypes import DType
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     Alloc,
     Binary,
     Buffer,
     Call,
+    Cast,
     Compare,
     Expr,
     FloorDiv,
@@ -46,6 +50,7 @@ from codegen.loops.nodes import (
     ValueIndex,
 )
 from codegen.loops.simplify import assuming
+from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import (
     Fresh,
     Node,
@@ -65,6 +70,8 @@ from codegen.polynomials import ONE
 
 _DIVISIONS = ("/", "//", "%")
 _TRAPPING = ("//", "%")
+_When: TypeAlias = Literal["always", "in some lanes", "perhaps"]
+"""Whether an iteration computes something."""
 _ON_ONE_THREAD = ("serial", "unroll", "vector")
 """Loops whose bodies are no functions of their own."""
 
@@ -77,12 +84,20 @@ class _Scope:
     buffers: Mapping[str, Buffer]
     sizes: frozenset[str]
     fresh: Fresh
+    values: Mapping[str, DType] = field(default_factory=dict)
 
     def inside(self, loop: For) -> _Scope:
         return replace(self, algebra=self.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent))
 
     def where(self, cond: Expr, truth: bool) -> _Scope:
         return replace(self, algebra=assuming(self.algebra, cond, truth))
+
+    def bound(self, name: str, value: Expr) -> _Scope:
+        return replace(self, values={**self.values, name: dtype_of(value, Env(values=self.values, buffers=self.buffers))})
+
+    def is_of_float(self, e: Expr) -> bool:
+        """Tell whether an expression is an integer made of a float."""
+        return isinstance(e, Cast) and e.dtype.is_integer and dtype_of(e.value, Env(values=self.values, buffers=self.buffers)).is_float
 
 
 def hoist(function: Function) -> Function:
@@ -103,6 +118,7 @@ def _block(body: Iterable[Stmt], scope: _Scope) -> tuple[Stmt, ...]:
                 then, orelse = _block(stmt.then, scope.where(cond, True)), _block(stmt.orelse, scope.where(cond, False))
                 out.append(replace(stmt, then=then, orelse=orelse))
             case _:
+                scope = scope.bound(stmt.name, stmt.value) if isinstance(stmt, Let) else scope
                 out.append(stmt)
     parts = (tuple(group) for _, group in groupby(out, lambda s: isinstance(s, If) and _asks_sizes(s.cond, scope)))
     return tuple(s for part in parts for s in _shared(part, scope))
@@ -120,9 +136,9 @@ def _shared(body: tuple[Stmt, ...], scope: _Scope) -> tuple[Stmt, ...]:
         parts = list(walk(e))
         read = {p.buffer for p in parts if isinstance(p, Load)}
         own = free_vars(e) | {p.name for p in parts if isinstance(p, Name)} | read
-        if not _expensive(e) or own & bound or read & written or any(isinstance(p, ValueIndex) for p in parts):
+        if not any(map(_takes_long, parts)) or own & bound or read & written or any(isinstance(p, ValueIndex) for p in parts):
             return False
-        return _is_harmless(parts, scope)
+        return is_harmless(parts, scope.algebra, scope.buffers)
 
     def computed(nodes: Iterable[Node]) -> Iterator[Expr]:
         for node in nodes:
@@ -167,10 +183,10 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
     checks = any(isinstance(s, Require) for s in statements(*loop.body))
     known: dict[Expr, Name] = {}
 
-    def movable(e: Expr, always: bool) -> bool:
-        if not _expensive(e) or free_vars(e) & bound:
-            return False
+    def movable(e: Expr, when: _When) -> bool:
         parts = list(walk(e))
+        if not _expensive(parts) or free_vars(e) & bound:
+            return False
         if checks and any(isinstance(p, ValueIndex) for p in parts):
             return False
         loads = [p for p in parts if isinstance(p, Load)]
@@ -178,30 +194,35 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
             return False
         if not all(p.buffer not in written or _is_kept(p, loop, scope) for p in loads):
             return False
-        return always or _is_harmless(parts, scope)
+        if not any(map(_takes_long, parts)) or when == "perhaps":
+            return scope.is_of_float(e) and (when == "always" or is_harmless(parts, scope.algebra, scope.buffers))
+        return when == "always" or is_harmless(parts, scope.algebra, scope.buffers)
 
-    def rewrite(e: Expr, always: bool = True) -> Expr:
-        if movable(e, always):
+    def rewrite(e: Expr, when: _When = "always") -> Expr:
+        if movable(e, when):
             if e not in known:
                 known[e] = Name(scope.fresh("invariant"))
                 before.append(Let(known[e].name, e))
             return known[e]
         match e:
             case Select(cond, then, orelse):
-                return replace(e, cond=rewrite(cond, always), then=then, orelse=orelse)
+                return replace(e, cond=rewrite(cond, when), then=rewrite(then, "perhaps"), orelse=rewrite(orelse, "perhaps"))
             case Binary("and" | "or", lhs, rhs):
-                return replace(e, lhs=rewrite(lhs, always), rhs=rhs)
+                return replace(e, lhs=rewrite(lhs, when), rhs=rewrite(rhs, "perhaps"))
             case _:
-                return map_expr(e, lambda index: index, lambda child: rewrite(child, always))
+                return map_expr(e, lambda index: index, lambda child: rewrite(child, when))
 
-    def statement(s: Stmt, always: bool = True) -> Stmt:
+    def statement(s: Stmt, when: _When = "always") -> Stmt:
         match s:
             case Store():
-                return replace(s, value=rewrite(s.value, always))
+                return replace(s, value=rewrite(s.value, when))
             case Let():
-                return replace(s, value=rewrite(s.value, always))
-            case If(cond, then, ()) if loop.kind == "vector" and _asks_lanes(cond):
-                return replace(s, then=tuple(statement(inner, False) for inner in then))
+                return replace(s, value=rewrite(s.value, when))
+            case If(cond, then, orelse):
+                own: _When = (
+                    "in some lanes" if loop.kind == "vector" and not orelse and _asks_lanes(cond) and when != "perhaps" else "perhaps"
+                )
+                return replace(s, then=tuple(statement(x, own) for x in then), orelse=tuple(statement(x, own) for x in orelse))
             case _:
                 return s
 
@@ -218,8 +239,12 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
     return replace(loop, body=tuple(map(everywhere, body)) if known else body)
 
 
-def _expensive(e: Expr) -> bool:
-    return any(isinstance(p, Call) or (isinstance(p, Binary) and p.op in _DIVISIONS) for p in walk(e))
+def _expensive(parts: Iterable[Node]) -> bool:
+    return any(_takes_long(p) or (isinstance(p, Cast) and p.dtype.is_integer) for p in parts)
+
+
+def _takes_long(e: Node) -> bool:
+    return isinstance(e, Call) or (isinstance(e, Binary) and e.op in _DIVISIONS)
 
 
 def _asks_lanes(cond: Expr) -> bool:
@@ -227,18 +252,18 @@ def _asks_lanes(cond: Expr) -> bool:
     return not any(isinstance(p, Load | Name) for p in walk(cond))
 
 
-def _is_harmless(parts: Sequence[Node], scope: _Scope) -> bool:
-    """Tell whether parts of an expression may be computed whatever holds: they read what is there, and divide by no integer that is 0."""
+def is_harmless(parts: Sequence[Node], algebra: Algebra, buffers: Mapping[str, Buffer]) -> bool:
+    """Tell whether parts of an expression may be computed whatever conditions inside hold: they read what is there, and divide by no
+    integer that is 0."""
     divided = any(
         (isinstance(p, Binary) and p.op in _TRAPPING) or (isinstance(p, FloorDiv | Mod) and not isinstance(p.rhs, Int)) for p in parts
     )
-    return not divided and all(_is_inside(p, scope) for p in parts if isinstance(p, Load))
+    return not divided and all(_is_inside(p, algebra, buffers[p.buffer]) for p in parts if isinstance(p, Load))
 
 
-def _is_inside(load: Load, scope: _Scope) -> bool:
+def _is_inside(load: Load, algebra: Algebra, buffer: Buffer) -> bool:
     """Tell whether an element is known to lie in its buffer, whatever loops and conditions inside say."""
-    algebra, shape = scope.algebra, scope.buffers[load.buffer].shape
-    polys = zip(map(algebra.poly, load.index), map(algebra.poly, shape), strict=True)
+    polys = zip(map(algebra.poly, load.index), map(algebra.poly, buffer.shape), strict=True)
     return all(algebra.nonnegative(i) and algebra.nonnegative(extent - i - ONE) for i, extent in polys)
 
 

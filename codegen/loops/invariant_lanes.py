@@ -6,22 +6,26 @@
              for k in 0 .. 16 { for v in 0 .. 16 vector 16 { y[v] = min(y[v], abs(h[v] - c[k])) } }
 
 `hoist` does so for what does not depend on the loops inside. Here it does, on loops whose extents are constants: there are as many values
-as one iteration has, in registers where the loops are vectors and unrolled, and else on the stack. Only divisions and elementary functions
-move, which take longer than to store and to load, out of serial loops that run more than once, where each iteration computes them.
+as one iteration has, in registers where the loops are vectors and unrolled, and else on the stack. Only what takes longer than to store and
+to load moves, out of serial loops that run more than once: divisions and elementary functions where each iteration computes them, and
+integers made of floats wherever they stand, where what they read is there in any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from codegen.dtypes import DType
+from codegen.loops.hoist import is_harmless
+from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     Alloc,
     Binary,
     Buffer,
     Call,
+    Cast,
     Expr,
     For,
     Function,
@@ -38,8 +42,22 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
+from codegen.loops.simplify import assuming
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import Fresh, binders, children, free_vars, fresh_for, map_expr, map_index, map_stmt, statements, stores, walk
+from codegen.loops.walk import (
+    Fresh,
+    Node,
+    binders,
+    children,
+    free_vars,
+    fresh_for,
+    map_expr,
+    map_index,
+    map_stmt,
+    statements,
+    stores,
+    walk,
+)
 
 MOST_KEPT = 512
 """Elements that are kept of one value in registers: of 32 bits each, as many as these hold."""
@@ -51,7 +69,7 @@ _QUICK = ("isnan", "isinf", "bits", "from_bits", "pack", "bits_tf32")
 def invariant_lanes(function: Function) -> Function:
     """Return `function` with such values computed before the serial loop that they do not depend on."""
     known = _Known({}, {p.name: p for p in function.params}, fresh_for(function))
-    return replace(function, body=_block(function.body, known))
+    return replace(function, body=_block(function.body, known, Algebra.outside(function)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +84,16 @@ class _Known:
         return dtype_of(e, Env(values=self.values, buffers=self.buffers))
 
 
-def _block(body: Iterable[Stmt], known: _Known) -> tuple[Stmt, ...]:
+def _block(body: Iterable[Stmt], known: _Known, algebra: Algebra) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for s in body:
         match s:
             case For():
-                out += _before(replace(s, body=_block(s.body, known)), known)
-            case If(_, then, orelse):
-                out.append(replace(s, then=_block(then, known), orelse=_block(orelse, known)))
+                inside = algebra.with_loop(s.var, s.lo, s.hi, s.extent)
+                out += _before(replace(s, body=_block(s.body, known, inside)), known, algebra)
+            case If(cond, then, orelse):
+                sides = (_block(side, known, assuming(algebra, cond, truth)) for side, truth in ((then, True), (orelse, False)))
+                out.append(replace(s, then=next(sides), orelse=next(sides)))
             case _:
                 if isinstance(s, Let):
                     known.values[s.name] = known.dtype(s.value)
@@ -83,11 +103,11 @@ def _block(body: Iterable[Stmt], known: _Known) -> tuple[Stmt, ...]:
     return tuple(out)
 
 
-def _before(loop: For, known: _Known) -> tuple[Stmt, ...]:
+def _before(loop: For, known: _Known, algebra: Algebra) -> tuple[Stmt, ...]:
     """Return a loop behind what is computed before it."""
     if loop.kind != "serial" or len(loop.values or ()) < 2 or any(isinstance(s, Require) for s in statements(*loop.body)):
         return (loop,)
-    kept = _Kept(loop, known, frozenset(binders(*loop.body)), frozenset(s.buffer for s in stores(*loop.body)))
+    kept = _Kept(loop, known, algebra, frozenset(binders(*loop.body)), frozenset(s.buffer for s in stores(*loop.body)))
     for s in loop.body:
         kept.collect(s, ())
     return (*kept.before, replace(loop, body=tuple(kept.replaced(s, ()) for s in loop.body))) if kept.before else (loop,)
@@ -101,44 +121,69 @@ class _Kept:
 
     loop: For
     known: _Known
+    algebra: Algebra
     bound: frozenset[str]
     written: frozenset[str]
     before: list[Stmt] = field(default_factory=list)
     found: dict[Expr, dict[tuple[str, ...], Load]] = field(default_factory=dict)
 
-    def collect(self, s: Stmt, around: tuple[For, ...]) -> None:
-        """Keep what `s` computes in each iteration."""
+    def collect(self, s: Stmt, around: tuple[For, ...], always: bool = True) -> None:
+        """Keep what `s` computes in each iteration, or, unless it does so `always`, what may be computed in any case."""
         match s:
             case For() if _is_counted(s) and s.kind in ("unroll", "vector", "serial"):
                 for inner in s.body:
-                    self.collect(inner, (*around, s))
-            case Store() | Let() if around and any(map(_takes_long, walk(s.value))):
-                self._collect(s.value, around)
+                    self.collect(inner, (*around, s), always)
+            case If(_, then, orelse) if around:
+                for inner in (*then, *orelse):
+                    self.collect(inner, around, False)
+            case Store() | Let() if around and any(map(self._takes_long, walk(s.value))):
+                self._collect(s.value, around, always)
 
-    def _collect(self, e: Expr, around: tuple[For, ...]) -> None:
+    def _collect(self, e: Expr, around: tuple[For, ...], always: bool) -> None:
         loops = _depends_on(e, around)
-        if loops and self._is_movable(e, loops):
+        if loops and self._is_movable(e, loops, always):
             self._keep(e, loops)
             return
         match e:
-            case Select(cond):
-                self._collect(cond, around)
-            case Binary("and" | "or", lhs):
-                self._collect(lhs, around)
+            case Select(cond, then, orelse):
+                self._collect(cond, around, always)
+                self._collect(then, around, False)
+                self._collect(orelse, around, False)
+            case Binary("and" | "or", lhs, rhs):
+                self._collect(lhs, around, always)
+                self._collect(rhs, around, False)
             case _:
                 for child in children(e):
                     if isinstance(child, Expr):
-                        self._collect(child, around)
+                        self._collect(child, around, always)
 
-    def _is_movable(self, e: Expr, loops: tuple[For, ...]) -> bool:
-        """Tell whether a value takes long, and is the same in all iterations: it is computed in each of them. What is made of it for an
-        index stays, since the proof that this is inside of a buffer asks how it is made."""
+    def _is_movable(self, e: Expr, loops: tuple[For, ...], always: bool) -> bool:
+        """Tell whether a value takes long, and is the same in all iterations: it is computed in each of them, or may be. What is made of it
+        for an index stays, since the proof that this is inside of a buffer asks how it is made, but for integers made of floats: of these
+        it knows no more than what conditions say."""
         parts = list(walk(e))
-        if not self.known.dtype(e).is_float or not any(map(_takes_long, parts)) or any(isinstance(p, ValueIndex) for p in parts):
+        if not any(map(self._takes_long, parts)) or any(isinstance(p, ValueIndex) for p in parts):
             return False
         others = {self.loop.var, *self.bound} - {loop.var for loop in loops}
         read = {p.buffer for p in parts if isinstance(p, Load)} | {p.name for p in parts if isinstance(p, Name)}
-        return others.isdisjoint(free_vars(e) | read) and self.written.isdisjoint(read) and _count(loops) <= _most(loops)
+        if not others.isdisjoint(free_vars(e) | read) or not self.written.isdisjoint(read) or _count(loops) > _most(loops):
+            return False
+        if always and self.known.dtype(e).is_float:
+            return True
+        return self._is_of_float(e) and (always or self._is_harmless(parts, loops))
+
+    def _takes_long(self, e: Node) -> bool:
+        return (isinstance(e, Binary) and e.op == "/") or (isinstance(e, Call) and e.fn not in _QUICK) or self._is_of_float(e)
+
+    def _is_of_float(self, e: Node) -> bool:
+        """Tell whether an expression is an integer made of a float."""
+        return isinstance(e, Cast) and e.dtype.is_integer and self.known.dtype(e.value).is_float
+
+    def _is_harmless(self, parts: Sequence[Node], loops: tuple[For, ...]) -> bool:
+        algebra = self.algebra
+        for loop in loops:
+            algebra = algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
+        return is_harmless(parts, algebra, self.known.buffers)
 
     def _keep(self, e: Expr, loops: tuple[For, ...]) -> None:
         known = self.found.setdefault(e, {})
@@ -184,10 +229,6 @@ def _key(loops: Iterable[For]) -> tuple[str, ...]:
 
 def _is_counted(loop: For) -> bool:
     return isinstance(loop.lo, Int) and loop.lo.value == 0 and isinstance(loop.hi, Int)
-
-
-def _takes_long(e: object) -> bool:
-    return (isinstance(e, Binary) and e.op == "/") or (isinstance(e, Call) and e.fn not in _QUICK)
 
 
 def _in_registers(loops: Iterable[For]) -> bool:

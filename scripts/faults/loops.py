@@ -90,8 +90,8 @@ FAULTS = (
     Fault(
         "hoist-from-sides",
         "codegen/loops/hoist.py",
-        "return replace(e, cond=rewrite(cond, always), then=then, orelse=orelse)",
-        "return replace(e, cond=rewrite(cond, always), then=rewrite(then), orelse=orelse)",
+        'then=rewrite(then, "perhaps")',
+        "then=rewrite(then)",
         "the side of a select is computed whatever is chosen",
         HOIST,
     ),

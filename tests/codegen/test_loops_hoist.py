@@ -45,6 +45,20 @@ def test_a_condition_and_what_it_guards_are_about_one_value() -> None:
     assert text.count("% 3_i64") == 1 and text.count("let ") == 1
 
 
+@pytest.mark.parametrize(
+    ("value", "moves"),
+    [("f32(i64(a[2]))", True), ("f32(i64(a[N]))", False), ("f32(i64(c[2]))", False), ("f32(i64(i32(i)))", False)],
+    ids=["that is there", "that may not be there", "that is stored", "of an integer"],
+)
+@pytest.mark.parametrize(
+    "where", ["c[i] = VALUE", "c[i] = select(a[i] > 0.0_f32, VALUE, a[i])", "if a[i] > 0.0_f32 { c[i] = a[0] + VALUE }"]
+)
+def test_integers_made_of_floats_move_from_under_conditions_if_what_they_read_is_there(value: str, where: str, *, moves: bool) -> None:
+    moves = moves or ("a[N]" in value and "a[i]" not in where)
+    text = hoisted(f"for i in 0 .. 8 {{ {where.replace('VALUE', value)} }}".replace("i32(i)", "i32(index(i))"))
+    assert ("let " in text) is moves
+
+
 EDGES = """for r in 0 .. 4 {
         if index(0) < index(N // 16) { for o in 0 .. N // 16 { c[r] = c[r] * EXP } }
         if index(N // 16) < index((N + 15) // 16) { for v in 0 .. N - 16*(N // 16) vector 16 { c[r + 1] = c[r + 1] * EXP } }

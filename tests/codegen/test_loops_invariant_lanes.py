@@ -59,14 +59,30 @@ def test_other_values_stay_where_they_are(before: str, instead: str) -> None:
     )
 
 
-def test_a_condition_and_the_index_that_it_is_about_read_the_same_kept_value_and_are_made_of_it_anew() -> None:
+def test_a_condition_and_the_index_that_it_is_about_are_made_of_the_same_kept_integer() -> None:
     place = "i64(floor(x[i, v])) + index(k)"
     body = SUMS.replace(
         "abs(x[i, v] / s[i] - c[k])", f"select({place} >= 0_i64, select({place} < 5_i64, c[value({place})], 0.0_f32), 0.0_f32)"
     )
     before, loop = moved(body).split("for k in")
-    assert "alloc kept: f32[2, 8] registers" in before and "floor" not in loop
-    assert loop.count("i64(kept[i, v]) + index(k)") == 3
+    assert "alloc kept: i64[2, 8] registers" in before and "floor" not in loop
+    assert loop.count("kept[i, v] + index(k)") == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("select(c[k] > 0.0_f32 and i64(x[i, v]) > 2_i64, 1.0_f32, 0.0_f32)", True),
+        ("select(c[k] > 0.0_f32, f32(i32(x[i, v])), 0.0_f32)", True),
+        ("select(c[k] > 0.0_f32, f32(i64(x[i, v + N])), 0.0_f32)", False),
+        ("f32(i32(at[v % 5]))", False),
+    ],
+    ids=["behind another question", "where data choose", "that may not be there", "of an integer"],
+)
+def test_integers_made_of_floats_are_kept_wherever_they_are_asked_for_if_what_they_read_is_there(value: str, *, kept: bool) -> None:
+    body = SUMS.replace("abs(x[i, v] / s[i] - c[k])", value)
+    assert ("alloc kept" in moved(body)) is kept
+    assert ("alloc kept" in moved(body.replace("y[i, v] =", "if c[k] < 1.0_f32 { y[i, v] =").replace(value, value + " }"))) is kept
 
 
 def test_values_of_a_loop_inside_that_runs_one_by_one_are_stored_on_the_stack() -> None:

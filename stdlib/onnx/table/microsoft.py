@@ -250,12 +250,15 @@ def clamped_swiglu(n: Site) -> Value:
     return gated(n, gate, up, n.real("activation_alpha", 1.0), beta, limit if limit > 0 else inf)
 
 
-def gated(n: Site, gate: Value, up: Value, alpha: float, beta: float, limit: float) -> Value:
-    """Return g · sigmoid(alpha · g) · (u + beta), where g is at most the limit, and u between it and its negative."""
+def gated(n: Site, gate: Value, up: Value, alpha: float, beta: float, limit: float, late: bool = False) -> Value:
+    """Return g · sigmoid(alpha · g) · (u + beta), where g is at most the limit, or what the first two factors make, where that comes `late`,
+    and u between it and its negative."""
     if limit < inf:
-        gate, up = n.op("clip", gate, lo=-inf, hi=limit), n.op("clip", up, lo=-limit, hi=limit)
+        up = n.op("clip", up, lo=-limit, hi=limit)
+        gate = gate if late else n.op("clip", gate, lo=-inf, hi=limit)
     up = n.op("add", up, n.filled((), up.dtype, beta)) if beta else up
-    return n.op("mul", n.op("map_with", gate, f="swish", a=alpha), up)
+    opened = n.op("map_with", gate, f="swish", a=alpha)
+    return n.op("mul", n.op("clip", opened, lo=-inf, hi=limit) if late and limit < inf else opened, up)
 
 
 def gated_rms_norm(n: Site) -> Value:

@@ -14,45 +14,50 @@ from stdlib.onnx.table.entry import microsoft
 from stdlib.onnx.table.indexing import top_k_options
 from stdlib.onnx.table.microsoft import gated
 from stdlib.onnx.table.microsoft_quantised import rows_of_numbers
-from stdlib.onnx.table.moving import slice_axis, transposed
+from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from stdlib.onnx.table.reducing import reduced
 from tensorlang.graph.nodes import Value
 
 Layer = Callable[[Value, Value], Value]
 """What of [rows, experts or 1, width] and the numbers of the experts makes [rows, experts, width]."""
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh", "silu": "silu", "identity": ""}
+_ACTIVATIONS = {"relu": "relu", "relu2": "relu", "gelu": "gelu_tanh", "geglu": "gelu_tanh", "silu": "silu", "identity": "identity"}
+_FAR = 0.02
+"""By this part of the larger of their sizes scores may be below the best one, and have a share in a sparse mixture."""
 
 
 def experts(n: Site) -> Value:
-    """Shares are those of a softmax of all experts, made to add up to 1 where the node says so."""
-    if n.maybe(6) is not None or n.maybe(7) is not None:
-        raise n.unsupported("a third layer of its own")
-    shares, at = _chosen(n, n.op("softmax", cast(n, n.arg(1), DTYPES["f32"]), axis=1))
-    if n.flag("normalize_routing_weights"):
-        shares = _of_one(n, shares)
-    return _mixed(n, shares, at, _layer(n, 2, 3), _layer(n, 4, 5))
+    """Shares are those of a softmax of all experts, made to add up to 1 where the node says so, or of a sparse mixture."""
+    scores, normalised = cast(n, n.arg(1), DTYPES["f32"]), n.flag("normalize_routing_weights")
+    if n.flag("use_sparse_mixer"):
+        shares, at = _sparsely(n, scores)
+    else:
+        shares, at = _chosen(n, n.op("softmax", scores, axis=1))
+        shares = _of_one(n, shares) if normalised else shares
+    return _mixed(n, shares, at, _layer(n, 2, 3), _layer(n, 4, 5), None if n.maybe(6) is None else _layer(n, 6, 7))
 
 
 def quantised_experts(n: Site) -> Value:
-    """Shares are those of a softmax of the chosen ones, or given."""
-    if any(n.maybe(k) is not None for k in (8, 9, 10, 13)) or any(n.maybe(k) is not None for k in range(15, 21)):
-        raise n.unsupported("a third layer of its own, or scales of all weights or of activations")
+    """Shares are those of a softmax of the chosen ones, given, or of a sparse mixture."""
+    if any(n.maybe(k) is not None for k in range(15, 21)):
+        raise n.unsupported("scales of all weights or of activations")
     if n.text("quant_type", "int") != "int":
         raise n.unsupported(f"weights of the kind {n.text('quant_type', 'int')}")
     if n.integer("weights_prepacked", -1) == 1:
         raise n.unsupported("weights in the layout of one device")
     n.without_effect("accuracy_level", "weights_prepacked", "fc3_expert_weight_bits")
-    shares, at = _chosen(n, cast(n, n.arg(1), DTYPES["f32"]))
-    given, normalised = n.maybe(14), n.flag("normalize_routing_weights")
-    if given is None:
-        shares = n.op("softmax", shares, axis=1)
+    scores, normalised = cast(n, n.arg(1), DTYPES["f32"]), n.flag("normalize_routing_weights")
+    if n.flag("use_sparse_mixer"):
+        shares, at = _sparsely(n, scores)
     else:
-        shares = n.op("gather_elements", cast(n, given, DTYPES["f32"]), at, axis=1)
-        shares = _of_one(n, shares) if normalised else shares
+        shares, at = _chosen(n, scores)
+        given = n.maybe(14)
+        shares = n.op("softmax", shares, axis=1) if given is None else n.op("gather_elements", cast(n, given, DTYPES["f32"]), at, axis=1)
+        shares = _of_one(n, shares) if normalised and given is not None else shares
     bits = n.integer("expert_weight_bits", 4)
     layers = [
         _quantised_layer(n, k, bias, zeros, n.integer(f"fc{name}_expert_weight_bits", bits))
-        for name, k, bias, zeros in ((1, 2, 4, 11), (2, 5, 7, 12))
+        for name, k, bias, zeros in ((1, 2, 4, 11), (2, 5, 7, 12), (3, 8, 10, 13))
+        if n.maybe(k) is not None
     ]
     return _mixed(n, shares, at, *layers)
 
@@ -101,44 +106,64 @@ def _marked(n: Site, at: Value, count: int) -> Value:
 def _chosen(n: Site, scores: Value) -> tuple[Value, Value]:
     """Return the greatest scores of each row, and the numbers of their experts."""
     count = n.integer("k", 1, low=1)
-    if n.flag("use_sparse_mixer"):
-        raise n.unsupported("use_sparse_mixer = 1")
     if len(scores.shape) != 2 or count > scores.shape[1]:
         raise n.wrong(f"{count} experts of scores of the shape {list(scores.shape)}")
     return _greatest(n, scores, count)
+
+
+def _sparsely(n: Site, scores: Value) -> tuple[Value, Value]:
+    """Return the shares of the two best experts of each row, and their numbers: each one's share of a softmax over those that are about as
+    good, of which the second is of the experts without the first (SparseMixer)."""
+    if n.integer("k", 1) != 2 or len(scores.shape) != 2 or scores.shape[1] < 2:
+        raise n.wrong(f"a sparse mixture of {n.integer('k', 1)} experts of scores of the shape {list(scores.shape)}")
+    left, size, lowest = scores, n.op("map", scores, f="magnitude"), n.filled((), scores.dtype, -inf)
+    shares, places = list[Value](), list[Value]()
+    for _ in range(2):
+        best, at = _greatest(n, left, 1)
+        below = n.op("div", n.op("sub", best, scores), n.op("maximum", size, best))
+        near = n.op("select", n.op("greater", below, n.filled((), scores.dtype, _FAR)), lowest, left)
+        shares.append(n.op("gather_elements", n.op("softmax", near, axis=1), at, axis=1))
+        places.append(at)
+        left = n.op("select", _marked(n, at, scores.shape[1]), lowest, left)
+    return joined(n, tuple(shares), 1), joined(n, tuple(places), 1)
 
 
 def _of_one(n: Site, shares: Value) -> Value:
     return n.op("div", shares, n.view(n.op("reduce_sum", shares, axis=1), (shares.shape[0], 1)))
 
 
-def _mixed(n: Site, shares: Value, at: Value, first: Layer, second: Layer) -> Value:
-    """Return what the chosen experts make of each row, by their shares."""
+def _mixed(n: Site, shares: Value, at: Value, first: Layer, second: Layer, gate: Layer | None = None) -> Value:
+    """Return what the chosen experts make of each row, by their shares; what a third layer makes of it are factors between the two."""
     x = n.arg(0)
     rows = prod(x.shape[:-1])
     if len(x.shape) not in (2, 3) or rows != shares.shape[0]:
         raise n.wrong(f"scores of {shares.shape[0]} rows for the shape {list(x.shape)}")
-    found = second(_activated(n, first(n.view(cast(n, x, DTYPES["f32"]), (rows, 1, x.shape[-1])), at)), at)
+    each = n.view(cast(n, x, DTYPES["f32"]), (rows, 1, x.shape[-1]))
+    found = second(_activated(n, first(each, at), None if gate is None else gate(each, at)), at)
     y = n.op("matmul", n.view(shares, (rows, 1, shares.shape[1])), found)
     return cast(n, n.view(y, (*x.shape[:-1], y.shape[2])), x.dtype)
 
 
-def _activated(n: Site, x: Value) -> Value:
-    """Return what follows the first layer; of `swiglu` it has two halves, which alternate or stand one behind the other."""
+def _activated(n: Site, x: Value, up: Value | None) -> Value:
+    """Return what follows the first layer, times `up`. Of `swiglu` and `geglu` the first layer has both as halves, which alternate or stand
+    one behind the other, where there is no third."""
     how = n.text("activation_type", "relu", (*_ACTIVATIONS, "swiglu"))
     alpha, beta, limit = n.real("activation_alpha", 1.0), n.real("activation_beta", 0.0), n.real("swiglu_limit", inf)
-    fusion = n.integer("swiglu_fusion", 0, 0, 2)
-    if n.flag("swiglu_limit_after_activation"):
-        raise n.unsupported("swiglu_limit_after_activation = 1")
-    if how != "swiglu":
-        return n.op("map", x, f=_ACTIVATIONS[how]) if how != "identity" else x
-    if not fusion or x.shape[2] % 2:
-        raise n.unsupported("swiglu_fusion = 0")
-    rows, count, width = x.shape
-    axis, shape = (3, (rows, count, width // 2, 2)) if fusion == 1 else (2, (rows, count, 2, width // 2))
-    halves = n.view(x, shape)
-    gate, up = (n.view(slice_axis(n, halves, axis, k, 1), (rows, count, width // 2)) for k in (0, 1))
-    return gated(n, gate, up, alpha, beta, limit)
+    fusion, late = n.integer("swiglu_fusion", 0, 0, 2), n.flag("swiglu_limit_after_activation")
+    if up is not None and fusion:
+        raise n.wrong(f"swiglu_fusion is {fusion}, with a third layer")
+    if up is None and how in ("swiglu", "geglu"):
+        if not fusion or x.shape[2] % 2:
+            raise n.wrong(f"swiglu_fusion is {fusion}, without a third layer and with rows of {x.shape[2]} elements")
+        rows, count, width = x.shape
+        axis, shape = (3, (rows, count, width // 2, 2)) if fusion == 1 else (2, (rows, count, 2, width // 2))
+        halves = n.view(x, shape)
+        x, up = (n.view(slice_axis(n, halves, axis, k, 1), (rows, count, width // 2)) for k in (0, 1))
+    if how == "swiglu" and up is not None:
+        return gated(n, x, up, alpha, beta, limit, late)
+    y = n.op("map", x, f=_ACTIVATIONS[how]) if how != "identity" else x
+    y = n.op("mul", y, y) if how == "relu2" else y
+    return y if up is None else n.op("mul", y, up)
 
 
 def _bias(n: Site, k: int, count: int, width: int) -> Value:

@@ -251,7 +251,7 @@ def clamped_swiglu(n: Site) -> Value:
 
 
 def gated(n: Site, gate: Value, up: Value, alpha: float, beta: float, limit: float, late: bool = False) -> Value:
-    """Return g · sigmoid(alpha · g) · (u + beta), where g is at most the limit, or what the first two factors make, where that comes `late`,
+    """Return g · sigmoid(alpha · g) · (u + beta), where g is at most the limit, or where that comes `late` what the first two factors make,
     and u between it and its negative."""
     if limit < inf:
         up = n.op("clip", up, lo=-limit, hi=limit)

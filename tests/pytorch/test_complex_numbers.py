@@ -56,6 +56,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
             z.masked_fill(x > 0, 3),
             z.scatter(1, torch.tensor([[1], [0], [1]]), 2.5j),
             torch.fill(z, 2) + z.new_full((4,), 1j),
+            z.new_zeros(2, 5),
             torch.where(x > 0, z, torch.arange(4)),
             torch.cat([z, torch.arange(4)[None]]),
         ),

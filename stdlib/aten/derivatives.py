@@ -24,9 +24,9 @@ from tensorlang.tensor.walk import definition_reads, fresh_for, tensor_table
 
 
 def derivatives(
-    n: Call, slope: Value, by: Sequence[Value], forward: Callable[..., Value], wanted: Sequence[bool] = (True, True, True)
+    n: Call, slope: Value, by: Sequence[Value], forward: Callable[..., Value], asked: Sequence[bool] = (True, True, True)
 ) -> tuple[Value | None, ...]:
-    """Return the derivatives of a number by those of the values `by` that are `wanted`, None for the others. `forward` makes of all these
+    """Return the derivatives of a number by those of the values `by` that are `asked` for, None for the others. `forward` makes of all these
     values another one for the graph, by which the derivative is `slope`. Raises Unsupported where something else than kernels makes it, or
     one that has no derivative."""
     by = [_another(n, value) if value in by[:k] else value for k, value in enumerate(by)]
@@ -34,7 +34,7 @@ def derivatives(
     made = forward(*by)
     nodes = n.builder.nodes[start:]
     slopes = _Slopes(n, {made.name: slope})
-    active = _depending(nodes, {value.name for value, needed in zip(by, wanted, strict=False) if needed})
+    active = _depending(nodes, {value.name for value, needed in zip(by, asked, strict=False) if needed})
     for node in reversed(nodes):
         match node:
             case _ if not any(name in active and name in slopes.known for name in writes(node)):
@@ -46,7 +46,7 @@ def derivatives(
             case _:
                 raise n.unsupported("derivatives of what loops or kernels of its own compute")
     n.builder.nodes[start : start + len(nodes)] = _read(nodes, n.builder.nodes[start + len(nodes) :])
-    return tuple(slopes.of(value) if needed else None for value, needed in zip(by, wanted, strict=False))
+    return tuple(slopes.of(value) if needed else None for value, needed in zip(by, asked, strict=False))
 
 
 def _another(n: Call, x: Value) -> Value:

@@ -20,14 +20,12 @@ from stdlib.aten.table import rule_for
 from stdlib.onnx.graph_builder import Builder
 from stdlib.onnx.items import Argument, argument_type, flat
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
-from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Value, View
 from tensorlang.graph.sizes import Size, UnequalSizes
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.signature import extents_text
-from tensorlang.tensor.prove import prove
 from tensorlang.torch.program import Block, Node, Program, Ref, resolved
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -222,8 +220,7 @@ def _applied(n: Call, given: Operator, args: tuple[Any, ...], named: Mapping[str
     arguments: tuple[Argument, ...] = tuple(bound.get(name) for name in tensors)
     attrs, sizes = ({p.name: _plain(bound[p.name]) for p in params if p.kind == kind and p.name in bound} for kind in ("attr", "size"))
     try:
-        program = instantiate(given.module, given.name, tuple(map(argument_type, arguments)), attrs, sizes)
-        prove(program)
+        program = given.instantiated(tuple(map(argument_type, arguments)), attrs, sizes)
     except CompileError as problem:
         if all(d.code.startswith("R") for d in problem.diagnostics):
             raise n.mismatch(arguments, problem) from problem

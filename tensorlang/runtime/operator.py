@@ -30,7 +30,7 @@ from tensorlang.absent import operator_told
 from tensorlang.check.definition import representative_program
 from tensorlang.check.extern_header import c_header
 from tensorlang.check.foreign import nearest
-from tensorlang.check.instantiate import bound, instantiate
+from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.lint import warnings_in
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
@@ -443,6 +443,12 @@ class Operator:
 
     def _program(self, call: Call) -> Program:
         return self._checked(call, self.sizes == "symbolic")
+
+    def instantiated(
+        self, types: Sequence[ArgType | tuple[ArgType, ...] | None], attrs: Mapping[str, object], sizes: Mapping[str, Any]
+    ) -> Program:
+        """Return the proven program for arguments of these types. Raises CompileError R02xx where they do not fit."""
+        return self._checked(Call(tuple(types), dict(attrs), dict(sizes), ()), symbolic=False)
 
     def _checked(self, call: Call, symbolic: bool, static: frozenset[str] = frozenset(), ahead: bool = False) -> Program:
         """Return the proven program of a call; `ahead`: for a library, which has no kernels that packages offer."""

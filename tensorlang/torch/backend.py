@@ -1,8 +1,11 @@
-"""`torch.compile(model, backend="tensorlang")`: models compiled here, for inference.
+"""`torch.compile(model, backend="tensorlang")`: models compiled here, for inference and for training.
 
 torch captures graphs, and hands them over as graphs of ATen's operators without effects. A graph is compiled when it is first called: its
 parameters and buffers are constants then, which are laid out for the kernels that read them. Later calls see by the versions that torch
 counts whether these have changed.
+
+Where gradients are recorded, torch makes a graph of both directions and parts it in two: one whose further results are what the other one
+reads. Parameters that are trained are inputs of them.
 
     options={"threads": 2, "precision": "bf16"}     threads (torch's number by default), precision and more as `tensorlang.compile` has them
 """
@@ -11,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -64,24 +69,29 @@ class ReadsAten(Protocol):
 def tensorlang(
     module: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
 ) -> Callable[..., Any]:
-    """Return a graph that torch captured, compiled; `torch.compile` calls this. Raises CompileError C0142 for graphs that are to be
-    differentiated or lie on a device, O010 for operators that nothing is there for, C0143 for options and modes."""
+    """Return a graph that torch captured, compiled; `torch.compile` calls this. Raises CompileError C0142 for graphs that lie on a device,
+    O010 for operators that nothing is there for, C0143 for options and modes."""
     if mode not in (None, "default"):
         raise error("C0143", f"there is no mode `{mode}`", help='leave `mode` out; `options={"threads": 2}` says how many threads are used')
     given, importer = _checked_options(options or {}), _importer()
 
-    def compiled(graph: Any, given_inputs: Sequence[Any]) -> Callable[..., Any]:
-        found = _compiled(graph, given, importer)
+    def compiler(part: _Part) -> Callable[..., Any]:
+        def compiled(graph: Any, given_inputs: Sequence[Any]) -> Callable[..., Any]:
+            found = _compiled(graph, part, given, importer)
 
-        def run(args: list[Any]) -> list[Any]:
-            return found(args)
+            def run(args: list[Any]) -> list[Any]:
+                return found(args)
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+            run._boxed_call = True  # type: ignore[attr-defined]
+            return run
+
+        return compiled
 
     made = aot_autograd(
-        fw_compiler=_refused,
-        inference_compiler=compiled,
+        fw_compiler=compiler(_Part.FORWARD),
+        bw_compiler=compiler(_Part.BACKWARD),
+        inference_compiler=compiler(_Part.ALL),
+        partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(importer.serves),
         keep_inference_input_mutations=False,
     )
@@ -109,25 +119,32 @@ def _checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def _refused(graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-    title = "this graph is to be differentiated, and models are compiled for inference"
-    raise error("C0142", title, help="call the model under `torch.no_grad()` or `torch.inference_mode()`")
-
-
 # ---------------------------------------------------------------- one graph
 
 
-def _compiled(graph: Any, options: Mapping[str, Any], importer: ReadsAten) -> _Captured:
+class _Part(Enum):
+    """What a graph is of what torch captured."""
+
+    ALL = auto()
+    FORWARD = auto()
+    """Up to the results, and what the derivatives read."""
+    BACKWARD = auto()
+    """From the derivatives by the results to those by what is given."""
+
+
+def _compiled(graph: Any, part: _Part, options: Mapping[str, Any], importer: ReadsAten) -> _Captured:
     placeholders = graph.graph.find_nodes(op="placeholder")
     values = [node.meta.get("val") for node in placeholders]
     if any(isinstance(value, torch.Tensor) and value.device.type != "cpu" for value in values):
         raise error("C0142", "this graph lies on a device", help="move the model and its inputs to the host: `model.cpu()`")
     width = len(graph.graph.output_node().args[0])
-    effects, layouts = without_effects(graph), output_layouts(graph)
+    effects = without_effects(graph)
+    to_derivatives = part is _Part.BACKWARD  # each of which has memory of its own, as torch adds to them in place
+    layouts = {} if to_derivatives else output_layouts(graph)
     leave_out(graph, layouts)
-    views = output_views(graph)
+    views = {} if to_derivatives else output_views(graph)
     lying = {*range(width), *(base for base, _ in views.values())} - layouts.keys() - views.keys()
-    parameters = frozenset(placeholders[k].name for k in _parameters(values))
+    parameters = frozenset(placeholders[k].name for k in _parameters(values, part))
 
     def whole(piece: Any, returned: Collection[int]) -> _Graph:
         return _whole(piece, parameters, options, importer, returned)
@@ -155,13 +172,15 @@ def _whole(graph: Any, parameters: Collection[str], options: Mapping[str, Any], 
     return _Graph(real, names, fixed, options, integers, complex_ones, orders)
 
 
-def _parameters(values: Sequence[Any]) -> tuple[int, ...]:
-    """Return which inputs are parameters or buffers that the graph does not change."""
+def _parameters(values: Sequence[Any], part: _Part) -> tuple[int, ...]:
+    """Return which inputs are parameters or buffers that neither the graph changes nor who asks for derivatives by them."""
     context = torch._guards.TracingContext.try_get()
     known = None if context is None else context.fw_metadata
-    if known is None:
+    if known is None or part is _Part.BACKWARD:
         return ()
     changed = set(known.mutated_inp_runtime_indices)
+    if part is _Part.FORWARD:
+        changed |= {k for k, given in enumerate(known.input_info) if given.requires_grad}
     return tuple(k for k in known.static_input_indices if k not in changed and isinstance(values[k], torch.Tensor))
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tensorlang.torch import derivatives
 from tensorlang.torch.spectra import eigenvectors, exponential, pseudo_inverse, singular_vectors
 
 Decomposition: TypeAlias = "Callable[..., Any]"
@@ -27,7 +28,7 @@ def table() -> dict[Any, Decomposition]:
     from torch._decomp import global_decomposition_table
 
     others = dict(global_decomposition_table["post_autograd"])
-    found = {**others, **torch.export.default_decompositions(), **_OURS}
+    found = {**others, **torch.export.default_decompositions(), **derivatives.TABLE, **_OURS}
     for op in _WHOLE:
         found.pop(op, None)
     return found

@@ -327,6 +327,45 @@ FACTORS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "triangular_solve": (lambda a, b: torch.triangular_solve(b, a, transpose=True), (SQUARE, X)),
 }
 
+
+def slopes(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Return the derivatives of the sum of squares of what a function returns, by each of its arguments."""
+
+    def derivatives(*args: Tensor) -> Any:
+        return torch.func.grad(lambda *given: function(*given).square().sum(), tuple(range(len(args))))(*args)
+
+    return derivatives
+
+
+FILTERS, VOLUME, HEADS = made(4, 2, 3, 3), made(1, 2, 4, 4, 4), made(2, 2, 3, 4)
+DERIVATIVES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    f"derivatives of {name}": (slopes(function), args)
+    for name, (function, args) in {
+        "a convolution": (lambda a, w, b: F.conv2d(a, w, b, 2, 1, 1, 2), (IMAGE, FILTERS, made(4))),
+        "a transposed convolution": (lambda a, w, b: F.conv_transpose1d(a, w, b, 2, 1, 1, dilation=2), (X, made(3, 2, 3), made(2))),
+        "a convolution without samples": (lambda a, w: F.conv2d(a, w, padding="same"), (IMAGE[0, :2], FILTERS)),
+        "means of windows": (lambda a: F.avg_pool2d(a, 3, 2, 1, ceil_mode=True, count_include_pad=False), (IMAGE,)),
+        "means of windows of a volume": (lambda a: F.avg_pool3d(a, 2, 1, divisor_override=3), (VOLUME,)),
+        "means of parts": (lambda a: F.adaptive_avg_pool2d(a, (4, 3)), (IMAGE,)),
+        "the greatest of windows of a volume": (lambda a: F.max_pool3d(a, 2, 1), (VOLUME,)),
+        "the greatest of parts": (lambda a: F.adaptive_max_pool2d(a, 2), (IMAGE,)),
+        "edges": (lambda a: F.pad(a, (1, 2, 2, 1), mode="replicate"), (IMAGE,)),
+        "a resized image": (lambda a: F.interpolate(a, (4, 9), mode="bilinear"), (IMAGE,)),
+        "a resized row": (lambda a: F.interpolate(a, scale_factor=1.7), (X,)),
+        "samples": (lambda a, g: F.grid_sample(a, g, padding_mode="border", align_corners=False), (IMAGE / 4, made(1, 3, 3, 2))),
+        "distances": (lambda a, b: sum(torch.cdist(a, b, p) for p in (1, 2, 3, inf)), (X, X + 1)),
+        "distances of pairs": (torch.pdist, (Y,)),
+        "weights of directions": (lambda v, g: torch._weight_norm(v, g, 0), (Y, made(3, 1))),
+        "what a mask writes": (lambda a, b: a.masked_scatter(a > 0, b), (X, made(30))),
+        "attention": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), (HEADS, HEADS + 1, HEADS - 1, made(3, 3))),
+        "attention of one tensor": (lambda x: F.scaled_dot_product_attention(x, x, x), (HEADS,)),
+        "a convolution by itself": (lambda a: F.conv1d(a, a), (made(2, 2, 3),)),
+        "attention in groups": (
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), (HEADS, HEADS[:, :1], HEADS[:, 1:])
+        ),
+    }.items()
+}  # fmt: skip
+
 INDICES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "embedding": (F.embedding, (whole(2, 3, low=0, high=5), made(5, 4))),
     "index_select": (lambda a, i: a.index_select(1, i), (X, whole(4, low=0, high=3))),
@@ -412,7 +451,7 @@ def _written(a: Tensor, b: Tensor) -> Tensor:
     return a
 
 
-CASES = ELEMENTWISE | SHAPES | PRODUCTS | REDUCTIONS | WINDOWS | FACTORS | INDICES
+CASES = ELEMENTWISE | SHAPES | PRODUCTS | REDUCTIONS | WINDOWS | FACTORS | INDICES | DERIVATIVES
 
 
 def computed(function: Callable[..., Any], args: tuple[Tensor, ...]) -> list[np.ndarray[Any, Any]]:

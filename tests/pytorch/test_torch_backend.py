@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from typing import Any
@@ -30,8 +31,8 @@ pytestmark = [
     pytest.mark.usefixtures("fresh"),
 ]
 
-OPS = tl.parse("op halved[T: float](x: T[N]) -> (y: T[N]) { y[i] = x[i] / 2 }")
-halved = custom_op(OPS.halved, "tests::halved")
+OPS = tl.parse("op halved[T: float](x: T[D..]) -> (y: T[D..]) { y[d..] = x[d..] / 2 }")
+halved = custom_op(OPS.halved, "tests::halved", autograd=True)
 
 
 @torch.library.custom_op("tests::largest", mutates_args=())
@@ -344,15 +345,53 @@ def test_a_graph_runs_in_several_threads() -> None:
     close(tuple(found[k] for k in range(4)), tuple(wanted))
 
 
+def test_steps_of_training_change_parameters_and_buffers_as_those_of_torch_do() -> None:
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3))
+    model[0].bias.requires_grad_(False)
+    twin = copy.deepcopy(model)
+    fast = compiled(twin)
+    for _ in range(2):
+        x, wanted = torch.randn(4, 2, 6, 6), torch.arange(4) % 3
+        for trained, run in ((model, model), (twin, fast)):
+            optimizer = torch.optim.SGD(trained.parameters(), 0.1)
+            F.cross_entropy(run(x), wanted).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    close(tuple(twin.state_dict().values()), tuple(model.state_dict().values()))
+    with torch.no_grad():
+        close(fast(x), model(x))
+
+
+def test_derivatives_have_memory_of_their_own_for_any_sizes() -> None:
+    def run(a: Tensor, b: Tensor) -> Tensor:
+        return torch.sin(a.expand(b.shape) + b)
+
+    fast = compiled(run, dynamic=True)
+    for rows in (3, 5):
+        a, b = torch.zeros(1, 4, requires_grad=True), torch.zeros(rows, 4, requires_grad=True)
+        for _ in range(2):  # torch adds to what is there in place
+            fast(a, b).sum().backward()
+        close((a.grad, b.grad), (torch.full((1, 4), 2.0 * rows), torch.full((rows, 4), 2.0)))
+
+
+def test_what_is_dropped_has_no_derivative() -> None:
+    x = torch.rand(40, 50).add_(1).requires_grad_()
+    y = compiled(lambda x: F.dropout(halved(x * x), 0.25))(x)
+    y.sum().backward()
+    close(x.grad, torch.where(y.detach() == 0, 0.0, x.detach() / 0.75))
+    assert 0.7 < (y != 0).float().mean() < 0.8
+
+
 @pytest.mark.parametrize(
     ("call", "code"),
     [
-        (lambda: compiled(nn.Linear(2, 2))(torch.ones(1, 2)), "C0142"),
+        (lambda: compiled(nn.Linear(2, 2, device="meta"))(torch.ones(1, 2, device="meta")), "C0142"),
         (lambda: compiled(lambda x: x + 1, options={"speed": 3})(torch.ones(1)), "C0143"),
         (lambda: compiled(lambda x: x + 1, mode="max-autotune")(torch.ones(1)), "C0143"),
         (lambda: compiled(torch.special.airy_ai)(torch.ones(2)), "O010"),
     ],
-    ids=["gradients", "options", "mode", "operator"],
+    ids=["device", "options", "mode", "operator"],
 )
 def test_what_is_not_compiled_is_refused_with_a_code(call: Any, code: str) -> None:
     with pytest.raises(Exception, match=code):

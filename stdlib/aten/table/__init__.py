@@ -9,6 +9,7 @@ from __future__ import annotations
 from stdlib.aten.call import Rule
 from stdlib.aten.table import (
     attention,
+    backward,
     control,
     drawing,
     elementwise,
@@ -26,8 +27,8 @@ from stdlib.aten.table import (
 
 TABLE: dict[str, Rule] = {}
 for _module in (
-    attention, control, drawing, elementwise, factoring, indexing, making, moving, normalising, pooling, products, recurrent, reducing,
-    resizing,
+    attention, backward, control, drawing, elementwise, factoring, indexing, making, moving, normalising, pooling, products, recurrent,
+    reducing, resizing,
 ):  # fmt: skip
     TABLE |= _module.RULES
 

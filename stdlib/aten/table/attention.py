@@ -7,6 +7,7 @@ from typing import Any
 
 from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
+from stdlib.aten.derivatives import derivatives
 from stdlib.aten.table.drawing import dropped
 from stdlib.onnx.table.attend import scaled_product
 from tensorlang.graph.nodes import Value
@@ -26,13 +27,9 @@ def attention(
     draw: Value | None = None,
 ) -> Value:
     """Groups of query heads may share a head of keys, which are then [batch, heads, keys, size] as the queries are."""
-    scale = 1 / sqrt(q.shape[-1]) if scale is None else scale
-    grouped = len(q.shape) == 4 and q.shape[1] != k.shape[1]
-    product = scaled_product(n, q, k, scale) if grouped else _scores(n, q, k, scale)
-    mask = _causal(n, q.shape[-2], k.shape[-2]) if is_causal else attn_mask
-    if mask is not None:
-        product = n.op("add", product, _bias(n, mask, q, k, grouped))
-    weights = n.op("softmax", product, axis=len(product.shape) - 1) if mask is None else n.op("masked_softmax", product)
+    grouped = _is_grouped(q, k)
+    scores, may_be_left_out = _scores(n, q, k, attn_mask, is_causal, scale)
+    weights = n.op("masked_softmax", scores) if may_be_left_out else n.op("softmax", scores, axis=len(scores.shape) - 1)
     weights, _ = dropped(n, weights, dropout_p, draw)
     if not grouped:
         return n.op("matmul", weights, v)
@@ -40,8 +37,16 @@ def attention(
     return n.view(n.op("matmul", weights, values), (*q.shape[:-1], v.shape[-1]))
 
 
-def _scores(n: Call, q: Value, k: Value, scale: float) -> Value:
-    return n.op("mul", n.op("scores", q, k), n.filled((), q.dtype, scale))
+def _is_grouped(q: Value, k: Value) -> bool:
+    return len(q.shape) == 4 and q.shape[1] != k.shape[1]
+
+
+def _scores(n: Call, q: Value, k: Value, attn_mask: Value | None, is_causal: bool, scale: float | None) -> tuple[Value, bool]:
+    """Return what weighs the keys of each query, and whether a mask leaves some out."""
+    scale, grouped = 1 / sqrt(q.shape[-1]) if scale is None else scale, _is_grouped(q, k)
+    scores = scaled_product(n, q, k, scale) if grouped else n.op("mul", n.op("scores", q, k), n.filled((), q.dtype, scale))
+    mask = _causal(n, q.shape[-2], k.shape[-2]) if is_causal else attn_mask
+    return (scores, False) if mask is None else (n.op("add", scores, _bias(n, mask, q, k, grouped)), True)
 
 
 def _causal(n: Call, queries: int, keys: int) -> Value:
@@ -72,9 +77,30 @@ def flash_attention(
     scale: float | None = None,
     draw: Value | None = None,
 ) -> tuple[Value | None, ...]:
-    if n.uses(1):
-        raise n.unsupported("the logarithms of the sums as a result")
-    return attention(n, q, k, v, attn_mask, dropout_p, is_causal, scale=scale, draw=draw), None
+    y = attention(n, q, k, v, attn_mask, dropout_p, is_causal, scale=scale, draw=draw)
+    if not n.uses(1):
+        return y, None
+    scores, _ = _scores(n, q, k, attn_mask, is_causal, scale)
+    total = n.op("reduce_log_sum_exp", scores, axis=len(scores.shape) - 1)
+    return y, n.cast(n.view(total, q.shape[:-1]), n.dtypes[1])
+
+
+def flash_attention_backward(
+    n: Call,
+    grad_out: Value,
+    q: Value,
+    k: Value,
+    v: Value,
+    out: Value,
+    log_sum_exp: Value,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> tuple[Value | None, ...]:
+    """Nothing is dropped: torch takes other ways where something is."""
+    return derivatives(n, grad_out, (q, k, v), lambda q, k, v: attention(n, q, k, v, attn_mask, 0.0, is_causal, scale=scale))
 
 
 def math_attention(
@@ -88,5 +114,6 @@ def math_attention(
 RULES: dict[str, Rule] = {
     "scaled_dot_product_attention": attention,
     "_scaled_dot_product_flash_attention_for_cpu": flash_attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": flash_attention_backward,
     "_scaled_dot_product_attention_math": math_attention,
 }

@@ -129,15 +129,15 @@ def adaptive_max(rank: int) -> Rule:
     """The greatest of windows that cover an axis: of one size where that divides it, else axis by axis, or where the axis is open, part by
     part."""
 
-    def rule(n: Call, x: Value, output_size: Sizes) -> tuple[Value, None]:
+    def rule(n: Call, x: Value, output_size: Sizes) -> tuple[Value, Value | None]:
+        wanted, extents = _each(output_size, rank), x.shape[-rank:]
+        if not is_open(extents) and all(have % out == 0 for have, out in zip(extents, wanted, strict=True)):
+            window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
+            return max_pool(rank, with_places=True)(n, x, window)  # type: ignore[no-any-return]
         if n.uses(1):
             raise n.unsupported("places as a result")
-        wanted, extents = _each(output_size, rank), x.shape[-rank:]
         if is_open(extents):
             return _by_parts(n, "greatest_of_parts", x, wanted), None
-        if all(have % out == 0 for have, out in zip(extents, wanted, strict=True)):
-            window = tuple(have // out for have, out in zip(extents, wanted, strict=True))
-            return _unbatched(n, n.onnx("MaxPool", _batch(n, x, rank), kernel_shape=window, strides=window), x), None
         for k, out in enumerate(wanted):
             x = _greatest(n, x, len(x.shape) - rank + k, out)
         return x, None

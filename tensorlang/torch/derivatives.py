@@ -1,0 +1,78 @@
+"""Derivatives that ATen has an operator for and torch takes nothing apart of, taken apart into other operators.
+
+A function has the arguments that ATen declares. Derivatives of what a rule of `stdlib/aten` makes follow from the rule
+(`stdlib/aten/derivatives.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def greatest_of_windows(rank: int) -> Callable[..., Tensor]:
+    """Of windows over so many axes: each adds to the element whose place, among those of the axes, is the last argument."""
+
+    def of_places(grad: Tensor, x: Tensor, *windows_and_places: Any) -> Tensor:
+        at = windows_and_places[-1]
+        return torch.zeros_like(x).flatten(-rank).scatter_add(-1, at.flatten(-rank), grad.flatten(-rank)).reshape(x.shape)
+
+    return of_places
+
+
+def distances(grad: Tensor, a: Tensor, b: Tensor, p: float, y: Tensor) -> Tensor:
+    """Of the distances `y` of the rows of `a` to those of `b`, by `a`."""
+    differences = a[..., :, None, :] - b[..., None, :, :]
+    return (grad[..., None] * _of_norm(differences, p, y[..., None])).sum(-2).sum_to_size(a.shape)
+
+
+def distances_of_pairs(grad: Tensor, x: Tensor, p: float, y: Tensor) -> Tensor:
+    i, j = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
+    slopes = grad[:, None] * _of_norm(x[i] - x[j], p, y[:, None])
+    return torch.zeros_like(x).index_add(0, i, slopes).index_add(0, j, -slopes)
+
+
+def _of_norm(x: Tensor, p: float, norm: Tensor) -> Tensor:
+    """Return the derivatives of a norm by the elements of a row; of a row of zeros they are 0."""
+    if p == 0:
+        return torch.zeros_like(x)
+    if p == 1:
+        return x.sign()
+    if p == inf:
+        return torch.where(x.abs() == norm, x.sign(), 0)
+    slopes = x / norm if p == 2 else x.sign() * (x.abs() / norm) ** (p - 1)
+    return torch.where((norm == 0) | (x == 0), 0, slopes)
+
+
+def weights_of_directions(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Of `v * (g / norms)`, whose rows along `dim` have the lengths `g`."""
+    others = [k for k in range(v.dim()) if k != dim]
+    along = (grad * v).sum(others, keepdim=True) / norms
+    return (grad - v * (along / norms)) * (g / norms), along
+
+
+def scattered_under_mask(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Of what is written where a mask holds, in order, by the elements that are written."""
+    grad, mask = torch.broadcast_tensors(grad, mask)
+    count = 1
+    for extent in sizes:
+        count = count * extent
+    at = (mask.reshape(-1).cumsum(0) - 1).clamp(0, max(count - 1, 0))
+    return grad.new_zeros(count).index_add(0, at, torch.where(mask, grad, 0).reshape(-1)).reshape(sizes)
+
+
+TABLE: dict[Any, Callable[..., Any]] = {
+    aten.max_pool3d_with_indices_backward.default: greatest_of_windows(3),
+    aten.adaptive_max_pool2d_backward.default: greatest_of_windows(2),
+    aten.adaptive_max_pool3d_backward.default: greatest_of_windows(3),
+    aten._cdist_backward.default: distances,
+    aten._pdist_backward.default: distances_of_pairs,
+    aten._weight_norm_interface_backward.default: weights_of_directions,
+    aten.masked_scatter_backward.default: scattered_under_mask,
+}

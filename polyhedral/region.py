@@ -31,6 +31,9 @@ nobody comes near."""
 BOX_LIMIT = 100_000
 """Of steps of integer set arithmetic for the ends of a box along one axis, which is taken whole past that."""
 
+MOST_CASES = 8
+"""Of values that the quotients of a relation take."""
+
 __all__ = ["Footprint", "fold_factor", "footprint", "place_at"]
 
 
@@ -88,7 +91,7 @@ def _need(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str],
             total = touched if total is None else total.union(touched)
     if total is None:
         raise NestError(f"no consumer touches {_listed(tensors)}")
-    total = total.coalesce()
+    total = _in_cases(total).coalesce()
     if len(total.get_basic_maps()) == 1 and not _has_divs(total):
         return total
     around = total.domain().simple_hull().remove_divs().to_set()
@@ -138,6 +141,28 @@ def _with_whole_sides(schedule: Schedule, tensor: str, box: Footprint, axes: Seq
 
 def _has_divs(relation: isl.Map) -> bool:
     return any(b.dim(DT.div) > 0 for b in relation.get_basic_maps())
+
+
+def _in_cases(relation: isl.Map) -> isl.Map:
+    """Return a relation of which quotients that take few values, as those of indices that are reflected at edges, are cases of these: what
+    a hull is made of then says which cells are touched where."""
+    found = isl.Map.empty(relation.get_space())
+    for basic in relation.get_basic_maps():
+        lifted = isl.Set.from_basic_set(basic.wrap().lift()).unwrap() if basic.dim(DT.div) else None
+        for case in [isl.Map.from_basic_map(basic)] if lifted is None else _cases(lifted) or [isl.Map.from_basic_map(basic)]:
+            found = found.union(case)
+    return found
+
+
+def _cases(lifted: isl.Map) -> list[isl.Map]:
+    """Return the cases of the quotients that a relation is lifted by; none where these take more than `MOST_CASES` values."""
+    quotients, cases = lifted.range(), [lifted]
+    for k in range(quotients.dim(DT.set)):
+        least, most = quotients.dim_min_val(k), quotients.dim_max_val(k)
+        if not (least.is_int() and most.is_int()) or (integer(most) - integer(least) + 1) * len(cases) > MOST_CASES:
+            return []
+        cases = [case.fix_val(DT.out, k, val(n)) for case in cases for n in range(integer(least), integer(most) + 1)]
+    return [case.domain().unwrap() for case in cases]
 
 
 def _accesses(schedule: Schedule, nest: Nest, tensors: Sequence[str]) -> list[isl.Map]:

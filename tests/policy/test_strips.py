@@ -145,6 +145,18 @@ def test_a_result_and_what_is_read_in_other_rows_are_computed_whole() -> None:
         assert not any(d.startswith("at u") for d in directives(program))
 
 
+@pytest.mark.parametrize(("mode", "are_cut"), [("clamp", True), ("reflect", True), ("wrap", False)])
+@pytest.mark.parametrize("rows", [121, 134])
+def test_edges_need_rows_near_by_but_where_these_wrap_around(mode: str, rows: int, *, are_cut: bool) -> None:
+    body = f"""
+    u[i, j] = x[i, j - 1 | clamp] + 2 * x[i, j]
+    y[i, j] = 3 * x[i, j] - sum(p in 0..4) u[i + p - 1, j | {mode}]   for i in 0..{rows}, j in 0..21"""
+    program = operator(f"x: i32[{rows}, 21]) -> (y: i32[{rows}, 21])", body)
+    schedule = derive(program, replace(SMALL, l2_bytes=6000))
+    assert any(show(d).startswith("at u at") for d in schedule.directives) == are_cut
+    assert_same(program, proven(program, schedule), {})
+
+
 FILTERED = """
     f[i, j] = x[i, j] + f[i, j - 1 | 0]
     b[i, j] = x[i, j] + 2 * b[i, j + 1 | 0]

@@ -171,7 +171,8 @@ def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]], depth: in
 
 
 def _distances(reader: Definition, read: Read, depth: int) -> Iterator[int]:
-    """Yield how far a read is from the reader's row, at the ends of its windows; nothing where it is not made of rows near by."""
+    """Yield how far a read is from the reader's row, at the ends of its windows, in the middle and at the edges; nothing where it is not
+    made of rows near by."""
     axis, sizes = reader.axes[depth], extents(reader)
     slot, others = read.index[depth], (*read.index[:depth], *read.index[depth + 1 :])
     if isinstance(slot, Dynamic) or step_inside(slot, axis) != 1:
@@ -181,9 +182,9 @@ def _distances(reader: Definition, read: Read, depth: int) -> Iterator[int]:
     windows = sorted(affine.name_set(slot) - {axis})
     if any(n not in sizes or n in reader.axes or sizes[n] is None for n in windows):
         return
-    middle = (sizes[axis] or 0) // 2
-    for ends in product(*((0, (sizes[n] or 1) - 1) for n in windows)):
-        yield int(affine.evaluate(slot, {axis: middle, **dict(zip(windows, ends, strict=True))})) - middle
+    last = (sizes[axis] or 1) - 1
+    for row, *ends in product((0, last // 2, last), *((0, (sizes[n] or 1) - 1) for n in windows)):
+        yield int(affine.evaluate(slot, {axis: row, **dict(zip(windows, ends, strict=True))})) - row
 
 
 def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:

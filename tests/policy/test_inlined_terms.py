@@ -39,6 +39,11 @@ def test_components_of_vectors_are_inlined_into_maps_of_these() -> None:
     assert inlined(signature, body, {"T": 37}) == ["inline d", "inline n"]
 
 
+def test_tensors_that_nothing_reads_go_with_what_is_inlined() -> None:
+    body = "dead[i, k] = x[i, k] + 1\n d[i, k] = x[i, k] - 2\n y[i] = d[i, 0] * d[i, 1]   for i in 0..37"
+    assert inlined("x: i32[37, 2]) -> (y: i32[37])", body, {}) == ["inline d"]
+
+
 def test_maps_of_maps_grow_only_so_far() -> None:
     steps = [f"u{k}[t, c] = u{k - 1}[t, (c + 1) % 3] * u{k - 1}[t, c] + u{k - 1}[t, (c + 2) % 3]" for k in range(1, 7)]
     body = "\n".join(["u0[t, c] = exp(x[t, c])", *steps, "y[t] = u6[t, 0] + u6[t, 1] * u6[t, 2]"])

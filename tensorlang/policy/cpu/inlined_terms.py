@@ -25,6 +25,7 @@ from tensorlang.policy.cpu.cost import from_memory_cycles
 from tensorlang.policy.cpu.inner_loops import best_inner_loops, phases_along
 from tensorlang.policy.deriver import Deriver, bytes_of, deriver_of, is_local
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Read
 from tensorlang.tensor.simplify import can_inline, inline
@@ -46,7 +47,7 @@ def with_inlined_terms(d: Deriver) -> Deriver:
     for definition in d.program.definitions:
         if _may_be_inlined(d, definition):
             name = definition.tensors[0].name
-            made = lift(inline(d.program, name))
+            made = lift(eliminate_dead(inline(d.program, name)))
             inlined = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.inline(name))
             grown = max((sum(1 for p in x.pieces for _ in nodes(p.value)) for x in made.definitions), default=0)
             gone = not any(name in definition_reads(x) for x in made.definitions)

@@ -25,17 +25,14 @@ from math import prod
 from typing import TypeAlias, assert_never
 
 from tensorlang.check.module import Module
-from tensorlang.check.problems import did_you_mean
 from tensorlang.check.walk import descendants
-from tensorlang.diagnostics import CompileError, Edit, Span, error
+from tensorlang.diagnostics import error
 from tensorlang.schedule.cases import Choose, assumed_in, decided, has_cases, none_holds, undecided_of
 from tensorlang.schedule.directives.operands import bad
-from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.guards import Fact, left_out, passed
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, too_many
+from tensorlang.schedule.tactic_calls import LoopNames, no_tactic
 from tensorlang.syntax import nodes as sx
-from tensorlang.syntax.directive_forms import directive_called
-from tensorlang.syntax.foreign_directives import TENSOR, told, written_here
 from tensorlang.syntax.printer import show
 
 Operand: TypeAlias = sx.Expr | sx.Layout
@@ -72,6 +69,7 @@ class Scope:
     knobs: dict[str, int] = field(default_factory=dict)
     results: set[str] = field(default_factory=set)
     """Names that directives have given to loops, whatever else is called so."""
+    given: LoopNames = field(default_factory=LoopNames)
     made: set[str] = field(default_factory=set)
     """Names of loops that tactics make, which are there until the outermost of them ends: each time it is called they are others."""
     declared: dict[str, sx.Knob] = field(default_factory=dict)
@@ -147,7 +145,7 @@ def _for_each(scope: Scope, pattern: sx.Role, d: sx.Directive) -> list[sx.Direct
     out: list[sx.Directive] = []
     for inside in found:
         inside.names, inside.env = {**scope.names, **inside.names}, {**scope.env, **inside.env}
-        inside.calls, inside.written = scope.calls, scope.written
+        inside.calls, inside.written, inside.given = scope.calls, scope.written, scope.given
         out += expand(inside, [d])
         scope.knobs, scope.written = {**inside.knobs, **scope.knobs}, inside.written
         scope.left_out += inside.left_out
@@ -205,26 +203,10 @@ def _declare(scope: Scope, knob: sx.Knob) -> None:
 # ---------------------------------------------------------------- tactics
 
 
-def _no_tactic(scope: Scope, call: sx.Directive) -> CompileError:
-    """Return S0502 for a call of what is no tactic: a directive as other tools write it, or a misspelled name."""
-    span = Span(call.span.source, call.span.start, call.span.start + len(call.name)) if call.span.end else call.span
-    meant = directive_called(call.name, TABLE)
-    if meant is not None:
-        member = call.name.rsplit(".", 1)[-1]
-        title = f"`{call.name}` is no tactic" if member == meant else f"there is no tactic `{call.name}`"
-        lines = written_here(call.span.source.text[call.span.start : call.span.end]) if call.span.end else ()
-        edits = (Edit(call.span, "\n".join(lines)),) if len(lines) == 1 and TENSOR not in lines[0] else ()
-        how = told(lines) if lines else TABLE[meant].shape
-        return error("S0502", title, span, help=f"a directive stands on a line of its own, without parentheses: {how}", edits=edits)
-    known = ", ".join(sorted(scope.module.tactics)) or "none"
-    help = did_you_mean(call.name, scope.module.tactics, f"the tactics are {known}")
-    return error("S0502", f"there is no tactic `{call.name}`", span, help=help)
-
-
 def _call(scope: Scope, call: sx.Directive) -> list[sx.Directive]:
     tactic = scope.module.tactics.get(call.name)
     if tactic is None:
-        raise _no_tactic(scope, call)
+        raise no_tactic(scope.module.tactics, call)
     if call.name in scope.calls:
         path = " calls ".join(f"`{n}`" for n in (*scope.calls[scope.calls.index(call.name) :], call.name))
         raise error(
@@ -275,16 +257,12 @@ def _counted(scope: Scope, arguments: Mapping[str, tuple[Operand, ...]]) -> dict
 def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
     if not scope.role:
         operands, phrases = tuple(v for o in d.operands for v in _values(scope, o)), _phrases(scope, d.phrases)
-        results = tuple(r if r in scope.made else _renamed(scope, r) for r in d.results)
-        owner = _owner(d.name, operands, phrases) if scope.calls else None
-        if owner is not None:
-            scope.made |= {r for r in d.results if r not in scope.names}
-            scope.names |= {r: (sx.Id(f"{owner}.{r}"),) for r in d.results if r in scope.made}
+        results = _results(scope, d, _owner(d.name, operands, phrases))
         if d.name in WITH_POSITIONS:
             known = replace(scope, names={name: n for name, n in _sizes(scope).items() if name not in scope.results})
             operands = tuple(_substituted(known, o) for o in operands)
             phrases = tuple(replace(p, operands=tuple(_substituted(known, o) for o in p.operands)) for p in phrases)
-        scope.results.update(d.results)
+        scope.results.update(results)
         return [replace(d, operands=operands, phrases=phrases, results=results)]
     match d.name:
         case "tile":
@@ -314,8 +292,24 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
             return [] if empty else [replace(d, operands=operands, phrases=_phrases(scope, d.phrases))]
 
 
+def _results(scope: Scope, d: sx.Directive, owner: str | None) -> tuple[str, ...]:
+    """Return the names of what a directive makes; loops that a tactic makes are called as no others of their tensor are."""
+    results: list[str] = []
+    for name in d.results:
+        is_own = bool(scope.calls) and owner is not None and (name in scope.made or name not in scope.names)
+        local = scope.given.fresh(owner or "", name) if is_own else name if name in scope.made else _renamed(scope, name)
+        if is_own and (owner or local != name):
+            scope.made.add(name)
+            scope.names[name] = (sx.Id(f"{owner}.{local}" if owner else local),)
+        results.append(local)
+    if owner is not None:
+        scope.given.note(owner, results)
+    return tuple(results)
+
+
 def _owner(name: str, operands: Sequence[Operand], phrases: Sequence[sx.Phrase]) -> str | None:
-    """Return the tensor that the loops which a directive makes are named after, as far as it can be told from how it is written."""
+    """Return the tensor that the loops which a directive makes are named after, "" where how it is written does not tell, None where it
+    makes no loops."""
     if name not in ("split", "tile", "fuse", "cut", "affine", "raster", "distribute"):
         return None
     places = [o for p in phrases if p.preposition == "at" for o in p.operands] if name == "distribute" else operands
@@ -323,9 +317,9 @@ def _owner(name: str, operands: Sequence[Operand], phrases: Sequence[sx.Phrase])
         case [sx.Apply(tensor, _)]:
             return tensor
         case [sx.Id(loop)]:
-            return loop.rpartition(".")[0] or None
+            return loop.rpartition(".")[0]
         case _:
-            return None
+            return ""
 
 
 def _with_names(scope: Scope, d: sx.Directive) -> list[sx.Directive]:

@@ -267,7 +267,24 @@ tactic inner(loop, count) { unroll loop if count == 16 and M == 64
 schedule matmul for cpu { rows(i, 8)
     rows(j, 4) if N == 64 }
 """
-    assert directives(chosen(text, M=64, K=64, N=64)) == ["split i by 8 -> io, ii", "unroll ii", "split j by 4 -> io, ii"]
+    assert directives(chosen(text, M=64, K=64, N=64)) == ["split i by 8 -> io, ii", "unroll ii", "split j by 4 -> io1, ii1"]
+
+
+def test_a_tactic_that_is_called_again_makes_other_loops():
+    text = """
+tactic tiles(y, i, j, p, q) { tile y (i, j) by (p, q) -> io, jo, ii, ji }
+tactic nested(y, i, j) { tiles(y, i, j, 32, 16)
+    tiles(y, ii, ji, 4, 8)
+    vectorize ji }
+schedule matmul for cpu { nested(c, i, j)
+    tiles(c, io, jo, 2, 2) }
+"""
+    assert directives(chosen(text, M=64, K=64, N=64)) == [
+        "tile c (i, j) by (32, 16) -> io, jo, ii, ji",
+        "tile c (c.ii, c.ji) by (4, 8) -> io1, jo1, ii1, ji1",
+        "vectorize c.ji1",
+        "tile c (io, jo) by (2, 2) -> io2, jo2, ii2, ji2",
+    ]
 
 
 @pytest.mark.parametrize(

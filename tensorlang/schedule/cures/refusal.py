@@ -66,9 +66,9 @@ class Refusal:
             return None
         span = diagnostic.labels[0].span if diagnostic.labels else NOWHERE
         spans = [d.span for d in schedule.directives]
-        inside = (k for k, s in enumerate(spans) if s.source == span.source and s.start <= span.start and span.end <= s.end)
-        at = next(inside, None) if span is not NOWHERE else None
-        at = _first_refused(program, schedule, layouts, knobs, diagnostic) if at is None else at
+        inside = [k for k, s in enumerate(spans) if s.source == span.source and s.start <= span.start and span.end <= s.end]
+        is_told = span is not NOWHERE and len(inside) == 1  # a line of a tactic is there each time that this is called
+        at = inside[0] if is_told else _first_refused(program, schedule, layouts, knobs, diagnostic)
         return Refusal(program, schedule, layouts, knobs, at, diagnostic) if at is not None else None
 
     @property

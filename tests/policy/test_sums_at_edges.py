@@ -34,3 +34,12 @@ def test_a_sum_of_one_element_of_a_row_runs_in_lanes_of_its_own(body: str, numbe
     assert size < 16 or f"-> j_{number}" in "\n".join(map(show, found.directives))
     assert size < 16 or {"vectorize t.k_v", "vectorize t.j_v"} <= {*map(show, found.directives)}
     assert_same(program, proven(program, found), {"N": size})
+
+
+@pytest.mark.parametrize(("rows", "terms"), [(4, 7), (20, 40)])
+def test_rows_of_nothing_but_sums_have_no_others_that_these_run_beside(rows: int, terms: int) -> None:
+    body = """
+    y[k, 0] = sum(n) (a[k, n, 0] * b[n, 0] - a[k, n, 1] * b[n, 1])
+    y[k, 1] = sum(n) (a[k, n, 0] * b[n, 1] + a[k, n, 1] * b[n, 0])"""
+    program = operator(f"a: i32[{rows}, {terms}, 2], b: i32[{terms}, 2]) -> (y: i32[{rows}, 2])", body)
+    assert_same(program, proven(program, derive(program, WIDE)), {})

@@ -44,9 +44,9 @@ def edge_sums(d: Deriver, definition: Definition, along: Sequence[str]) -> list[
 
 def derive_edge_sums(d: Deriver, plan: Plan, definition: Definition, order: Sequence[str], shared: int, along: Sequence[str]) -> Definition:
     """Add the directives for the sums at edges of a definition, in loops of their own inside of the first `shared` ones, where that is
-    legal; return the definition without these. `order`: of its axes; `along`: what runs in lanes of it."""
+    legal, and other pieces are left; return the definition without these. `order`: of its axes; `along`: what runs in lanes of it."""
     found, before, name = edge_sums(d, definition, along), d.schedule, definition.tensors[0].name
-    if not found:
+    if len(found) in (0, len(definition.pieces)):
         return definition
     d.add(in_order(d.schedule, name, [*order]) if [*order] != [a for a in definition.axes if a in order] else d.schedule)
     d.add(d.schedule.distribute(name, at=full(name, order[shared])))

@@ -34,4 +34,4 @@ class NetworkWriter:
         inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
         outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)]
         graph = helper.make_graph(self.nodes, "quantised", inputs, outputs, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)], ir_version=10)

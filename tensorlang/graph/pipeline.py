@@ -44,6 +44,7 @@ from tensorlang.graph.passes.memory.share_copies import share_copies
 from tensorlang.graph.passes.memory.slices_as_views import slices_as_views
 from tensorlang.graph.passes.precision.lower_precision import lower_precision, lowers
 from tensorlang.graph.passes.quantised.choose_signs import choose_signs
+from tensorlang.graph.passes.quantised.fold_bytes import fold_bytes
 from tensorlang.graph.passes.quantised.integer_contractions import integer_contractions
 from tensorlang.graph.passes.quantised.propagate_quantisation import propagate_quantisation
 from tensorlang.graph.passes.quantised.requantise import requantise
@@ -81,6 +82,7 @@ CLEAN = PassStage("clean", (DCE, _plain(inline_locals, "write local tensors of p
 QUANTISED = PassStage(
     "quantised",
     (
+        _plain(fold_bytes, "compute now what depends on constants alone, but leave bytes that are dequantised"),
         _plain(choose_signs, "quantise to the bytes that processors multiply, u8 by i8"),
         _plain(propagate_quantisation, "move and pool bytes rather than the floats that they stand for"),
         _plain(integer_contractions, "multiply and sum bytes exactly, in i32"),

@@ -20,6 +20,7 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.clean.fold import fold
 from tensorlang.graph.passes.clean.inline_locals import inline_locals
 from tensorlang.graph.passes.quantised.choose_signs import choose_signs
+from tensorlang.graph.passes.quantised.fold_bytes import fold_bytes
 from tensorlang.graph.passes.quantised.integer_contractions import integer_contractions
 from tensorlang.graph.passes.quantised.propagate_quantisation import propagate_quantisation
 from tensorlang.graph.passes.quantised.requantise import Names, in_floats, regrouped
@@ -60,7 +61,7 @@ def run(g: Graph, x: Array) -> Array:
 
 def in_bytes(g: Graph) -> Graph:
     g = inline_locals(g)
-    for step in (choose_signs, propagate_quantisation, integer_contractions):
+    for step in (fold_bytes, choose_signs, propagate_quantisation, integer_contractions):
         g = verify(step(g), step.__name__)
     return g
 
@@ -145,6 +146,18 @@ def test_integer_products_take_zero_points_off_the_sum(zero: int) -> None:
     x = values(4, 6)
     assert np.array_equal(run(in_bytes(g), x), run(fold(inline_locals(g)), x))
     assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+def test_weights_that_an_operator_cuts_out_of_a_constant_are_known_bytes() -> None:
+    m = Model((3, 2, 400))
+    both = [m.constant(m.rng.integers(-100, 100, (2, n, 32)).astype(np.int8)) for n in (400, 8)]
+    scale, zero = m.constant(np.full(2, 0.01, np.float32)), m.constant(np.zeros(2, np.int8))
+    inputs = ["x", *both, "", "", "", "", "", scale, zero, scale, zero]
+    m.nodes.append(helper.make_node("DynamicQuantizeLSTM", inputs, ["y"], domain="com.microsoft", direction="bidirectional", hidden_size=8))
+    g = m.graph("y")
+    x = values(3, 2, 400)
+    np.testing.assert_allclose(run(in_bytes(g), x), run(fold(inline_locals(g)), x), rtol=1e-6)
+    assert sums(in_bytes(g)) == ["u8 x i8"] * 4
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

@@ -88,6 +88,17 @@ def test_pictures_of_bytes_are_copied_into_blocks_where_neighbouring_channels_ar
     assert ("y" in wished) == dots
 
 
+def test_weights_of_a_recurrence_lie_for_lanes_along_columns_and_not_for_dot_products() -> None:
+    text = """op f(r: i8[H, H], x: u8[L, H]) -> (y: u8[L + 1, H]) {
+        y[0, j]     = 1
+        z[t, j]     = sum[i32](m) i32(y[t, m]) * i32(r[m, j])  for t in 0..L
+        y[t + 1, j] = u8(z[t, j] // 256) + x[t, j]
+    }"""
+    program = tl.parse(text).f.program(np.zeros((64, 64), np.int8), np.zeros((9, 64), np.uint8))
+    machine = replace(MACHINE, dots=frozenset({(u8, i8)}))
+    assert len(derive_layouts(program, machine, {}, frozenset({"r"}))["r"].dims) == 3
+
+
 GROUPED = """op f(x: u8[1, (G, C), P, Q], w: i8[(G, F), C, 3, 3]) -> (y: i32[1, (G, F), P - 2, Q - 2]) {
     y[n, (g, f), p, q] = sum(c, r, s) i32(x[n, (g, c), p + r, q + s]) * i32(w[(g, f), c, r, s])
 }

@@ -301,7 +301,7 @@ def _quantised_lstm(
     found = integer_product(n, n.op("quantise", rows, a_scale, a_zero), w, a_zero, w_zero)
     projected = n.view(_scaled(n, found, n.op("mul", w_scale, a_scale), bias), (*x.shape[:2], 4 * size))
     r_scale, r_zero = (n.view(v, v.shape or (1,)) for v in (r_scale, r_zero))
-    return n.ops("quantised_lstm", projected, r, r_scale, r_zero, h0, c0, lengths, peep, **attrs)
+    return n.ops("quantised_lstm", projected, r, r_scale, r_zero, n.op("column_sums", r, r_zero), h0, c0, lengths, peep, **attrs)
 
 
 RULES = (

@@ -118,7 +118,7 @@ def _points_outside(d: Deriver, found: Transformed, width: int) -> Storage:
 
 def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
     lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
-    # Rows of a recurrence come one after the other, so that no tile has several of its steps.
+    # Rows of a recurrence come one after the other, so that no tile has several of its steps, and no dot product takes its sums.
     is_recurrence = recurs(d.program, definition)
     rows_of_tile = [a for a in definition.axes if a in c.rows] if is_recurrence else with_rows_of_tile(d, definition, c, axis, lanes).rows
     row = rows_of_tile[-1] if rows_of_tile else None
@@ -129,7 +129,7 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     own = d.axes[c.w]
     to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}
     shape = dict(zip(own, tensor_table(d.program)[c.w].shape, strict=True))
-    pairs = grouped(d, c)
+    pairs = None if is_recurrence else grouped(d, c)
     channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
     loops = [b for b in c.inner if channel is None or b != channel[0]]
     dims: list[tuple[Affine, Affine]] = []

@@ -9,6 +9,7 @@ The interpreter computes it, so folding cannot change a bit. A result that is mu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, assert_never
 
@@ -32,12 +33,12 @@ LARGEST_WORK = 1 << 24
 """Points to evaluate: about ten seconds of the interpreter are never worth it, a tenth of one is."""
 
 
-def fold(graph: Graph) -> Graph:
-    """Return the graph with every node whose inputs are all constants replaced by constants, where that pays."""
+def fold(graph: Graph, left: Callable[[Node], bool] = lambda node: False) -> Graph:
+    """Return the graph with every node whose inputs are all constants replaced by constants, where that pays, but those to be `left`."""
     constants = dict(graph.constants)
     kept: list[Node] = []
     for node in graph.nodes:
-        made = _evaluated(graph, node, constants)
+        made = None if left(node) else _evaluated(graph, node, constants)
         if made is None:
             kept.append(node)
         else:

@@ -125,7 +125,7 @@ class HostCall:
         for k, array in enumerate(self.results([{**elements, **self.constants}[name] for name in self.inputs])):
             text = array.dtype.kind in "OU"
             name = f"{self.stem} {k}{' text' if text else ''}"
-            found[name] = numbers(array, name) if text else np.ascontiguousarray(array)
+            found[name] = numbers(array, name) if text else np.asarray(array, order="C")
         return found
 
     def names(self, known: Iterable[str]) -> list[str]:

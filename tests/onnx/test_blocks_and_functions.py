@@ -172,6 +172,22 @@ def test_a_loop_whose_values_grow_reads_what_this_run_has_found_before() -> None
     compiled(made, *({"c": np.asarray(c), **feeds} for c in (True, False, True)))
 
 
+def test_a_number_beside_a_value_that_grows_stays_one() -> None:
+    inside = [
+        node("Concat", ["v", "x"], ["next"], axis=0),
+        node("ReduceSum", ["next"], ["sum"], keepdims=0),
+        node("Add", ["s", "sum"], ["s2"]),
+    ]
+    turn = block(inside, [*GROWING[0], value("s")], [*GROWING[1], value("s2")])
+    made = model(
+        [node("Loop", ["n", "", "x", "zero"], ["last", "y"], body=turn)],
+        [value("x", 2), value("n", type=I)],
+        [untyped("last"), untyped("y")],
+        {"zero": np.float32(0)},
+    )
+    compiled(made, *({"x": np.ones(2, np.float32), "n": np.asarray(n)} for n in (3, 20, 0)))
+
+
 def test_a_loop_whose_values_grow_runs_as_often_as_an_open_size_says() -> None:
     loop = node("Loop", ["n", "", "x"], ["y"], body=block([node("Concat", ["v", "x"], ["next"], axis=0)], *GROWING))
     made = model([node("Shape", ["z"], ["n"]), loop], [value("x", 2), value("z", "N")], [untyped("y")])

@@ -22,7 +22,7 @@ from tensorlang.schedule.scan import growths, running
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
 from tensorlang.schedule.tables import VALUES, of_byte, tabulated
-from tensorlang.schedule.windows import STORED, Window, composed, window_lengths, windows
+from tensorlang.schedule.windows import STORED, STORED_IN_ROWS, Window, composed, window_lengths, windows
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.bands import WORTH_NARROWING, Band, bands, narrowed
 from tensorlang.tensor.factorize import Factorized, factorized
@@ -55,7 +55,8 @@ LONG_BESIDE_OTHERS = 8
 LONG_BESIDE_NEIGHBOURS = 3
 """The same, where those that run side by side also lie so, and a step is taken by vectors that are loaded whole."""
 WORTH_COMPOSING = 0.7
-"""Of the operations of a window, how many may be left of it where it is made of shorter ones."""
+"""Of the operations of a window, how many may be left of it where it is made of shorter ones. What windows of rows are made of is kept for
+a row, and takes fewer loads where it takes fewer operations: those along a row cross lines."""
 FEWEST_LOOKED_UP = 2048
 """Elements, from which on those of a table are few."""
 PICKED = 8
@@ -259,8 +260,8 @@ def _scanned(d: Deriver) -> Deriver:
     return d
 
 
-def _composed(d: Deriver) -> Deriver:
-    """Return the state with reductions over windows of many terms made of those over shorter ones."""
+def _composed(d: Deriver, own: frozenset[str] = frozenset()) -> Deriver:
+    """Return the state with reductions over windows of many terms made of those over shorter ones. `own`: tensors that are these."""
     if isinstance(d.machine, GpuMachine) or d.program.mode == "strict":
         return d
     recurring = {x.tensors[0].name for group in components(d.program) if is_recurrence(group) for x in group}
@@ -268,26 +269,37 @@ def _composed(d: Deriver) -> Deriver:
         name = definition.tensors[0].name
         if name in recurring or d.layouts.keys() & {name, *definition_reads(definition)}:
             continue
-        for window in windows(definition):
-            lengths = _worth_composing(definition, window)
-            made = d.program if lengths is None else composed(d.program, name, window.binder.name, lengths)
-            if lengths is not None and not isinstance(made, str) and not problems_since(d.program, made):
+        for window, lengths in _worth_composing(definition, 1.0 if own & definition_reads(definition) else WORTH_COMPOSING):
+            made = composed(d.program, name, window.binder.name, lengths)
+            if not isinstance(made, str) and not problems_since(d.program, made):
                 compose = d.schedule.compose(f"{name}.{window.binder.name}", lengths)
-                return _composed(deriver_of(made, d.machine, d.layouts, d.constants, compose))
+                shorter = definers(made).keys() - definers(d.program).keys()
+                return _composed(deriver_of(made, d.machine, d.layouts, d.constants, compose), own | shorter)
     return d
 
 
-def _worth_composing(definition: Definition, window: Window) -> tuple[int, ...] | None:
-    """Return the lengths of the windows that take far fewer operations for a window; None where none do. Terms that take more than an
-    operation are kept. Windows between two axes are stored, and loaded by rows."""
-    beside = prod(b.extent or OPEN_EXTENT for b in window.written.binders if b.name in window.others)
-    terms, lengths = window_lengths(window.count, window.may_overlap)
-    if window.operations > 1:
-        terms, lengths = terms + window.operations + STORED, (1, *lengths)
-    extent = extents(definition)[window.axis] or OPEN_EXTENT
-    edges = (extent + abs(window.factor) * (window.count - 1)) / extent
-    after = terms * edges + (2 * STORED + beside if window.others else 0)
-    return lengths if after <= WORTH_COMPOSING * window.count * window.loads * beside else None
+def _worth_composing(definition: Definition, most: float) -> list[tuple[Window, tuple[int, ...]]]:
+    """Return the windows of a definition that take `most` of their operations where they are made of shorter ones, with the lengths of
+    these, the fewest operations first. Elements along an axis are stored near, where windows of them are read along axes further in alone.
+    """
+    found: list[tuple[float, Window, tuple[int, ...]]] = []
+    at, sizes = definition.axes.index, extents(definition)
+    for window in windows(definition):
+        beside = prod(b.extent or OPEN_EXTENT for b in window.written.binders if b.name in window.others)
+        extent = sizes[window.axis] or OPEN_EXTENT
+        edges = (extent + abs(window.factor) * (window.count - 1)) / extent
+        stored = STORED if window.axis == definition.axes[-1] else STORED_IN_ROWS
+        terms, lengths = window_lengths(window.count, window.may_overlap, stored)
+        anew, once = (n * (window.operations - 1) for n in (lengths[0] if lengths else window.count, 1))
+        if once + 1 + stored < anew:
+            terms, lengths = terms + once + 1 + stored, (1, *lengths)
+        else:
+            terms += anew
+        is_near = all(at(axis) > at(window.axis) for axis, _ in window.others.values())
+        after = terms * edges + (2 * (STORED if is_near else STORED_IN_ROWS) + beside if window.others else 0)
+        if (lengths or window.others) and after <= most * window.count * window.loads * beside:
+            found.append((after, window, lengths))
+    return [(window, lengths) for _, window, lengths in sorted(found, key=lambda x: x[0])]
 
 
 def _tabulated(d: Deriver) -> Deriver:

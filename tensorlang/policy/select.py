@@ -22,7 +22,7 @@ from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.cpu.derive import derive_strip
 from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
-from tensorlang.policy.cpu.loop_fusion import fused
+from tensorlang.policy.cpu.nested_rows import shared_strips
 from tensorlang.policy.cpu.recurrences import is_joined
 from tensorlang.policy.cpu.row_chains import restrict_rows, row_chain
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
@@ -311,7 +311,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     own = any(s.role is not None for s in request.module.schedules[: request.module.declared_schedules])
     d = d if on_device or own else with_rows_apart(with_inlined_terms(d))
     found = fusion_groups(d, vectors=not on_device)
-    cut = [Strip(c) for c in found] if on_device or own else fused(d, found)
+    cut = [Strip(c) for c in found] if on_device or own else shared_strips(d, found)
     parts = [_Part(c.group, _candidates(request, roles, d, c.group) if _takes_roles(d, c) else [], c) for c in cut]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
@@ -340,7 +340,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
 def _takes_roles(d: Deriver, strip: Strip) -> bool:
     """Tell whether a group has loops of its own that a role may be for: none that others share, nor those of a recurrence."""
     group = strip.group
-    if strip.rows or group.fused or group.joint:
+    if strip.inside or group.fused or group.joint:
         return False
     alone = replace(d, alone=True)
     return isinstance(d.machine, GpuMachine) or not any(not recurs(d.program, m) and is_joined(alone, m) for m in group.members)

@@ -54,6 +54,8 @@ CALL_LOADS = 8
 """Loads that take as long as an elementary function."""
 STORED = 2
 """What it takes to store an element of a window and to load it again, in terms."""
+STORED_IN_ROWS = 4
+"""The same, where it is read in other rows: of these a strip stores several, and some of its neighbours' again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,9 @@ class Window:
 
     @property
     def operations(self) -> int:
-        """Return how many operations a term takes, that by which it is reduced among them."""
-        return self.loads + self._points() * self._count(Unary | Binary | Compare | Holds | Select)
+        """Return how many operations a term takes, that by which it is reduced among them: a product is added in one."""
+        fused = sum(isinstance(part, Binary) and part.op == "*" for part in self.written.body) if self.written.reducer.kind == "sum" else 0
+        return self.loads + self._points() * (self._count(Unary | Binary | Compare | Holds | Select) - fused)
 
     def _count(self, kinds: type | UnionType) -> int:
         return sum(isinstance(n, kinds) for part in _parts(self.written) for n in nodes(part))
@@ -130,15 +133,16 @@ def windows(definition: Definition) -> Iterator[Window]:
 
 
 @cache
-def window_lengths(count: int, may_overlap: bool) -> tuple[int, tuple[int, ...]]:
-    """Return what an element of a window of `count` terms takes at least, in terms, and the lengths of windows that it is made of then."""
+def window_lengths(count: int, may_overlap: bool, stored: int = STORED) -> tuple[int, tuple[int, ...]]:
+    """Return what an element of a window of `count` terms takes at least, in terms, and the lengths of windows that it is made of then.
+    `stored`: what it takes to store an element of one and to load it again."""
     best: tuple[int, tuple[int, ...]] = (count, ())
     for many in range(2, MOST_WINDOWS + 1):
         length = -(-count // many) if may_overlap else count // many
         if 2 <= length < count:
-            terms, lengths = window_lengths(length, may_overlap)
+            terms, lengths = window_lengths(length, may_overlap, stored)
             rest = 0 if may_overlap else count - many * length
-            best = min(best, (terms + STORED + many + rest, (*lengths, length)))
+            best = min(best, (terms + stored + many + rest, (*lengths, length)))
     return best
 
 

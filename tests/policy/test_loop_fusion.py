@@ -57,7 +57,6 @@ def test_results_that_read_the_same_elements_share_a_loop_nest() -> None:
     [
         pytest.param("x: i32[N]) -> (y: i32[N])", "u[i] = 2 * x[i]\n y[i] = u[i] + u[i + 1 | clamp]", id="neighbours"),
         pytest.param("x: i32[N]) -> (y: i32[N])", "u[i] = 2 * x[i]\n s = sum(i) u[i]\n y[i] = u[i] - s", id="a sum in between"),
-        pytest.param("x: i32[N]) -> (y: i32[N], s: i32)", "u[i] = 2 * x[i]\n s = sum(i) u[i]\n y[i] = u[i] + 1", id="a sum of one before"),
         pytest.param("x: i32[N]) -> (y: i32[N], s: i32)", "y[i] = u[i] + 1\n s = sum(i) u[i]\n u[i] = 2 * x[i]", id="written backwards"),
         pytest.param("x: i32[N], w: i32[M], c: i32) -> (y: i32[N], z: i32[M])", "y[i] = c * x[i]\n z[j] = w[j] + c", id="other boxes"),
         pytest.param("x: i32[N, N]) -> (y: i32[N, N], z: i32[N, N])", "y[i, j] = x[i, j] + 1\n z[i, j] = x[j, i] + 1", id="turned"),
@@ -68,6 +67,12 @@ def test_tensors_that_cannot_run_point_by_point_keep_loops_of_their_own(signatur
     program = operator(signature, body)
     assert not any(d.startswith("together") for d in directives(program))
     assert_same(program, proven(program, derive(program, MACHINE)), {"N": 21, "M": 13})
+
+
+def test_what_others_make_of_one_of_them_runs_after_loops_that_do_not_need_it() -> None:
+    program = operator("x: i32[N]) -> (y: i32[N], s: i32)", "u[i] = 2 * x[i]\n s = sum(i) u[i]\n y[i] = u[i] + 1")
+    assert "together u, y -> i" in directives(program)
+    assert_same(program, proven(program, derive(program, MACHINE)), {"N": 21})
 
 
 IN_PIECES = """

@@ -109,10 +109,15 @@ def test_long_windows_are_composed_and_short_ones_are_not() -> None:
     assert composed("y[i] = sum(k in 0..30) x[i + k | 0]   for i in 0..N", N=3) == []
 
 
-def test_windows_along_two_axes_are_computed_one_after_the_other() -> None:
+def test_windows_along_two_axes_are_computed_one_after_the_other_that_of_rows_first() -> None:
     box = "y[i, j] = max(a in 0..{0}, b in 0..{0}) x[i + a, j + b | clamp]   for i in 0..N, j in 0..M"
-    assert composed(box.format(7), MATRIX, "i32[N, M]", N=40, M=40) == ["compose y.b"]
+    assert composed(box.format(7), MATRIX, "i32[N, M]", N=40, M=40) == ["compose y.a"]
     assert composed(box.format(3), MATRIX, "i32[N, M]", N=40, M=40) == []
+
+
+def test_products_are_added_in_the_operation_that_makes_them() -> None:
+    squares = "y[i, j] = sum(a in 0..5, b in 0..5) x[i + a, j + b] * x[i + a, j + b]   for i in 0..N - 4, j in 0..M - 4"
+    assert composed(squares, MATRIX, "i32[N - 4, M - 4]", N=40, M=40) == ["compose y.a"]
 
 
 @pytest.mark.parametrize(("count", "may_overlap"), [(2, False), (7, True), (12, False), (31, False), (100, True), (4001, False)])

@@ -27,8 +27,9 @@ from tensorlang.policy.cpu.asked_sums import derive_asked_sum, with_asked_sums
 from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
 from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops, is_in_phases, moves_in_phases, phases_along
 from tensorlang.policy.cpu.joint_steps import derive_joint_steps
-from tensorlang.policy.cpu.loop_fusion import derive_fused, fused, named_after, with_sums_apart
+from tensorlang.policy.cpu.loop_fusion import derive_fused, named_after, with_sums_apart
 from tensorlang.policy.cpu.narrow_rows import derive_narrow_rows, has_narrow_rows
+from tensorlang.policy.cpu.nested_rows import shared_strips
 from tensorlang.policy.cpu.nests import derive_nest
 from tensorlang.policy.cpu.recurrence_terms import with_terms_apart
 from tensorlang.policy.cpu.recurrences import derive_recurrence, is_joined
@@ -65,7 +66,7 @@ def derive(
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
     d = d if plain else with_sums_apart(with_rows_apart(with_terms_apart(with_inlined_terms(d))))
     groups = fusion_groups(d)
-    for strip in fused(d, groups if plain else with_asked_sums(d, groups)):
+    for strip in shared_strips(d, groups if plain else with_asked_sums(d, groups)):
         _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)
@@ -81,7 +82,7 @@ def derive_strip(d: Deriver, strip: Strip) -> Schedule:
 
 
 def _derive_strip(d: Deriver, strip: Strip) -> None:
-    if not strip.rows or d.plain:
+    if not strip.inside or d.plain:
         _derive_group(d, strip.group)
         return
     first = named_after(strip.group)
@@ -90,19 +91,24 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
     over = add_strip(d, strip, first)
     for group in (*strip.inside, *(() if strip.group.fused else (strip.group,))):
         _derive_alone(d, strip, group)
-        if group.fused:
-            d.add(d.schedule.at(named_after(group).tensors[0].name, full(first.tensors[0].name, over)))
+        named = named_after(group).tensors[0].name
+        if group is not strip.group and (group.fused or named in strip.rows_of):
+            d.add(d.schedule.at(named, strip.rows_of.get(named, full(first.tensors[0].name, over))))
     if repeats_recurrences(d, strip):
         return
     members = [m for group in (*strip.inside, strip.group) for m in group.members if m is not first]
     sizes, outer = extents(first), first.axes[: strip.depth]
-    mark_parallel(d, [*members, first], [*outer, over], {**sizes, over: (sizes[first.axes[strip.depth]] or 0) // strip.rows})
+    mark_parallel(d, [*members, first], [*outer, over], {**sizes, over: (sizes[first.axes[strip.depth]] or 0) // max(1, strip.rows)})
 
 
 def _derive_alone(d: Deriver, strip: Strip, group: FusionGroup) -> None:
     """Schedule a group of a strip, by one thread."""
     within = inside_of(d, strip)
-    _derive_inside(within, group)
+    if strip.rows_of and not group.fused:
+        inside = group.head.axes[1:]
+        add_inner_loops(within, group.head, inside, best_inner_loops(within, group.head, inside))
+    else:
+        _derive_inside(within, group)
     d.add(within.schedule)
 
 

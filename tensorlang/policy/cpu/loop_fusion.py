@@ -99,7 +99,7 @@ def fused(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
     """Return the strips of groups with those joined that may share a loop nest, each where the last of its members was."""
     if d.plain:
         return strips(d, groups)
-    return _gathered(
+    return gathered(
         d, [_in_shared_loops(d, strip) for strip in strips(d, _contracted(d, with_shared_scatters(d, with_joint_steps(d, groups))))]
     )
 
@@ -109,10 +109,10 @@ def _in_shared_loops(d: Deriver, strip: Strip) -> Strip:
     if not strip.rows:
         return strip
     moving = {t.name for x, _ in strip.kept for t in x.tensors}
-    *inside, last = (part.group for part in _gathered(d, [Strip(group) for group in (*strip.inside, strip.group)], moving))
+    *inside, last = (part.group for part in gathered(d, [Strip(group) for group in (*strip.inside, strip.group)], moving))
     if last.fused and _are_rows_cut(d, last, strip.depth):
         return strip
-    return sized(d, replace(strip, group=last, inside=tuple(inside)), _points_alone(d, (*inside, last)))
+    return sized(d, replace(strip, group=last, inside=tuple(inside)), points_alone(d, (*inside, last)))
 
 
 def _are_rows_cut(d: Deriver, group: FusionGroup, depth: int) -> bool:
@@ -126,14 +126,14 @@ def _are_rows_cut(d: Deriver, group: FusionGroup, depth: int) -> bool:
     )
 
 
-def _points_alone(d: Deriver, groups: Sequence[FusionGroup]) -> set[str]:
+def points_alone(d: Deriver, groups: Sequence[FusionGroup]) -> set[str]:
     """Return the tensors that are read in the loops alone that make them."""
     readers_of = readers(d.program)
     fused_names = [{m.tensors[0].name for m in g.members} for g in groups if g.fused]
     return {n for names in fused_names for n in names if n not in d.program.results and {*readers_of.get(n, ())} <= names}
 
 
-def _gathered(d: Deriver, every: Sequence[Strip], apart: Set[str] = frozenset()) -> list[Strip]:
+def gathered(d: Deriver, every: Sequence[Strip], apart: Set[str] = frozenset()) -> list[Strip]:
     """Return the strips with the groups joined that may share a loop nest, each where the last of its members was. `apart`: tensors that
     stay as they are."""
     found: list[list[Strip]] = []
@@ -386,11 +386,15 @@ def _sums_whole(definition: Definition, members: Sequence[Definition]) -> bool:
 
 
 def _is_free_between(d: Deriver, members: Sequence[Definition]) -> bool:
-    """Tell whether nothing that is made of one member is made before the last of them."""
+    """Tell whether no member needs what is made of another outside of them."""
     names = {t.name for m in members for t in m.tensors}
     every = _computed(d)
-    between = (x for x in every[: every.index(members[-1])] if not {t.name for t in x.tensors} & names)
-    return not any(names & {*definition_reads(x)} for x in between)
+    made: set[str] = set()
+    for x in every[: every.index(members[-1])]:
+        own = {t.name for t in x.tensors}
+        if not own & names and (names | made) & {*definition_reads(x)}:
+            made |= own
+    return not any(made & {*definition_reads(m)} for m in members)
 
 
 def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | None:

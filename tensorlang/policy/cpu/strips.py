@@ -41,7 +41,8 @@ MOST_TERMS = 128
 class Strip:
     """A group of definitions, in strips of so many `rows` of its head, with those that are computed inside them; 0 rows: as it is.
     `kept`: how many rows are kept of tensors of which a strip at an edge needs others than one in the middle; `reach`: which rows of each
-    tensor, about a row of the head, are needed; `depth`: the axes before that of rows, along which all are computed at their own points."""
+    tensor, about a row of the head, are needed; `depth`: the axes before that of rows, along which all are computed at their own points.
+    `rows_of`: of what is computed row by row, by the name of its loops, the loop over the rows that it is computed in."""
 
     group: FusionGroup
     inside: tuple[FusionGroup, ...] = ()
@@ -49,6 +50,7 @@ class Strip:
     kept: tuple[tuple[Definition, int], ...] = ()
     reach: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     depth: int = 0
+    rows_of: Mapping[str, str] = field(default_factory=dict)
 
 
 def strips(d: Deriver, groups: Sequence[FusionGroup]) -> list[Strip]:
@@ -92,7 +94,7 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth:
             continue
         if not readers_of.get(name) or not set(readers_of[name]) - {name} <= reach.keys():
             continue
-        span = _span(d, name, reach, depth)
+        span = span_of(d, name, reach, depth)
         if span is not None and span[1] - span[0] <= ROWS[0]:
             inside.append(made)
             reach |= {m.tensors[0].name: span for m in made.members}
@@ -104,21 +106,23 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth:
 def sized(d: Deriver, strip: Strip, points: Set[str] = frozenset()) -> Strip:
     """Return a strip with as many rows as fit; its group alone where too few do. `points`: tensors that are kept for a point alone."""
     rows = _rows(d, strip, points)
-    return replace(strip, rows=rows, kept=tuple(_kept(d, strip, rows))) if rows else Strip(strip.group)
+    return replace(strip, rows=rows, kept=tuple(_kept(d, strip, rows, points))) if rows else Strip(strip.group)
 
 
-def _kept(d: Deriver, strip: Strip, rows: int) -> Iterator[tuple[Definition, int]]:
+def _kept(d: Deriver, strip: Strip, rows: int, points: Set[str]) -> Iterator[tuple[Definition, int]]:
     """Yield the tensors whose rows in a strip do not begin a fixed distance from the strip's, since edges are repeated where they, or what
     is made of them, are read; with a power of two of rows that holds those of a strip. Of planes it holds one more: what edges need of
     all of them is told by a hull."""
     moving: set[str] = set()
     inside, reach = strip.inside[::-1], strip.reach
-    for definition in (g.head for g in inside):
+    for definition in (m for g in inside for m in reversed(g.members) if m is g.head or g.fused):
         name = definition.tensors[0].name
         readers = [x for x in d.program.definitions if x.tensors[0].name in reach and name in definition_reads(x)]
         slots = [r.index[strip.depth] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor == name]
         if any(x.tensors[0].name in moving for x in readers) or any(_has_edges(slot) for slot in slots):
-            moving |= {m.tensors[0].name for g in inside if g.head is definition for m in g.members}
+            moving |= {m.tensors[0].name for g in inside if definition in g.members for m in g.members}
+            if name in points | strip.rows_of.keys():
+                continue
             low, high = reach[name]
             count = 1 << (rows + high - low - 1 + (strip.depth > 0)).bit_length()
             if count < (extents(definition)[definition.axes[strip.depth]] or 0):
@@ -133,7 +137,7 @@ def _is_in_rows(d: Deriver, group: FusionGroup, depth: int) -> bool:
     """Tell whether a group goes through its rows one after the other, and makes each of a few others."""
     if group.transformed is not None or group.online is not None or group.fused or group.joint:
         return False
-    return all(_is_windowed(d, m, depth) for m in group.members)
+    return all(is_windowed(d, m, depth) for m in group.members)
 
 
 def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
@@ -147,7 +151,7 @@ def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
     return plain and all(r.index[0] == AffineName(rows) for r in own) and None not in extents(definition).values()
 
 
-def _is_windowed(d: Deriver, definition: Definition, depth: int) -> bool:
+def is_windowed(d: Deriver, definition: Definition, depth: int) -> bool:
     if len(definition.axes) < depth + 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
         return False
     if recurs(d.program, definition) or is_product(definition) or vector_axis(d, definition) in definition.axes[: depth + 1]:
@@ -157,7 +161,7 @@ def _is_windowed(d: Deriver, definition: Definition, depth: int) -> bool:
     return max(terms, default=1) <= MOST_TERMS and all(e is not None for e in sizes.values())
 
 
-def _span(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]], depth: int) -> tuple[int, int] | None:
+def span_of(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]], depth: int) -> tuple[int, int] | None:
     """Return which rows of a tensor, about a row of the strip, its readers need; None where these are not a few, or none."""
     found: list[tuple[int, int]] = []
     for reader in (x for x in d.program.definitions if x.tensors[0].name in {*reach} - {name} and name in definition_reads(x)):
@@ -195,6 +199,7 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
     every |= {n for x in d.program.definitions if x.tensors[0].name in every for n in definition_reads(x)}
     every -= points
     single = {m.tensors[0].name for g in (*inside, group) if g.depth and not g.fused for m in g.members if m is not g.head}
+    single |= {m.tensors[0].name for g in inside if any(m.tensors[0].name in strip.rows_of for m in g.members) for m in g.members}
     height, depth = extents(group.head)[group.head.axes[strip.depth]] or 0, strip.depth
     row = {
         n: bytes_of(d, (n,)) // max(1, prod(affine.constant(e) or 1 for e in table[n].shape[: depth + 1])) for n in every if table[n].shape
@@ -206,11 +211,12 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
     def size_bytes(rows: int) -> int:
         return sum(size if name in single else size * (rows + high - low) for name, size in row.items())
 
-    for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ())):
+    is_far = bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) > far
+    for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ROWS if is_far else ())):
         fits = (r for r in counts if needed <= r and 2 * r <= height and size_bytes(r) <= room)
         rows = next(fits, 0)
-        if rows:
-            return rows if rows >= WORTH_ROWS * (high - low) else 0
+        if rows and rows >= WORTH_ROWS * (high - low):
+            return rows
     return 0
 
 
@@ -218,10 +224,10 @@ def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:
     """Cut the rows of a strip and compute in each what is inside and shares no loops yet; return the loop over strips. The loops inside a
     strip have the names that they had. `loops`: whose name those of the strip have."""
     name, axis = loops.tensors[0].name, loops.axes[strip.depth]
-    over = f"{axis}_b"
-    d.add(d.schedule.split(full(name, axis), strip.rows, (over, axis)))
-    for made in (g for g in strip.inside if not g.fused):
-        d.add(d.schedule.at(made.head.tensors[0].name, full(name, over)))
+    over = f"{axis}_b" if strip.rows else axis
+    d.add(d.schedule.split(full(name, axis), strip.rows, (over, axis)) if strip.rows else d.schedule)
+    for made in (g.head.tensors[0].name for g in strip.inside if not g.fused and g.head.tensors[0].name not in strip.rows_of):
+        d.add(d.schedule.at(made, full(name, over)))
     for definition, count in strip.kept:
         d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[strip.depth], count))
     return over

@@ -522,7 +522,14 @@ def _affine(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     i, j = d.loop(stage), d.loop(stage)
     n, f = d.random.choice((1, 1, 2, -1)), d.factor()
     to = d.random.choice(
-        [(f"{n} * {i} + {j}", j), (f"{i} + {j}", f"{i} - {j}"), (f"{i} // {f}", f"{i} % {f}"), (f"2 * {i} + {n}",), (i, "0")]
+        [
+            (f"{n} * {i} + {j}", j),
+            (f"{i} + {j}", f"{i} - {j}"),
+            (f"{i} // {f}", f"{i} % {f}"),
+            (f"{i} // {f}", j, f"{i} % {f}"),
+            (f"2 * {i} + {n}",),
+            (i, "0"),
+        ]
     )
     return s.affine(stage, to, d.fresh(i or "", "xyz"[: len(to)]))
 

@@ -129,6 +129,31 @@ def test_a_fused_loop_has_the_iterations_of_both(rows, columns):
     assert_same(found.program, proven(found.program, found.schedule.vectorize("y.ij")), {})
 
 
+@pytest.mark.parametrize(
+    ("directive", "loops"),
+    [
+        ("affine y (i // 4, k, i % 4) -> io, kk, ii", "io kk ii j"),
+        ("affine y (k // 2, i + j, j, 2, k % 2) -> ko, d, jj, one, kr", "ko d jj one kr"),
+        ("affine y (K - k, i) -> kk, i", "kk i j"),
+        ("affine y (j, i, k) -> jj, ii, kk", "jj ii kk"),
+    ],
+)
+def test_loops_of_a_sum_are_mapped_beside_those_around_it(directive, loops):
+    found, plan = legal(
+        "op f(a: f64[M, K], b: f64[K, N]) -> (y: f64[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }\n"
+        f"schedule f for cpu {{\n    {directive}\n}}"
+    )
+    assert outline(found.program, found.schedule).loops["y"] == tuple(f"y.{loop}" for loop in loops.split())
+    assert_same(found.program, plan, {"M": 6, "K": 3, "N": 5})
+
+
+@pytest.mark.parametrize("directive", ["affine y (i + k, k) -> d, kk", "affine y (i // 4, i % 4 + k) -> io, d"])
+def test_a_map_over_a_loop_around_a_sum_and_one_of_it_is_refused(directive):
+    with pytest.raises(CompileError) as caught:
+        legal(f"op f(a: f64[M, K]) -> (y: f64[M]) {{ y[i] = sum(k) a[i, k] }}\nschedule f for cpu {{\n    {directive}\n}}")
+    assert caught.value.diagnostics[0].code == "S0206"
+
+
 SOLVE = """
 op solve(a: f32[N, N], b: f32[N]) -> (x: f32[N], y: f32[N]) {
     x[i] = b[i] - sum(j in 0..i) a[i, j] * x[j]

@@ -17,7 +17,7 @@ import islpy as isl
 
 from polyhedral import affine
 from polyhedral.errors import NestError
-from polyhedral.expr import Add, Cond, Expr, Floor, Int, Mod, Name, Scale
+from polyhedral.expr import Add, Compare, Cond, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.model import Scop, Statement
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 
@@ -110,6 +110,16 @@ class Nest:
                 later = later.intersect_domain(points).intersect_range(points)
                 pairs = later.apply_domain(values).apply_range(values)
                 return bool(pairs.is_subset(pairs.order_lt(DT.in_, 0, DT.out, 0)))
+        except OperationLimit:
+            return False
+
+    def keeps(self, e: Expr, low: int, high: int) -> bool:
+        """Return whether `e`, over iterators, is known to lie between two numbers, inclusive, at every point."""
+        try:
+            with limited():
+                value = affine.substitute(e, self.iter_exprs())
+                inside = affine.conj(Compare("<=", Int(low), value), Compare("<=", value, Int(high)))
+                return bool(self.points.intersect_params(self.context).is_subset(self.frame.set(inside)))
         except OperationLimit:
             return False
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, compute_dtype, extreme, f64, i64
+from codegen.dtypes import DType, bool_, compute_dtype, extreme, f64, i64, limits
 from codegen.loops import nodes as loops
 from codegen.loops.notes import Streamed, note_of
 from polyhedral import affine
@@ -38,7 +38,7 @@ from tensorlang.lower.value import Point, bind, components, value
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor import notation
-from tensorlang.tensor.facts import is_one_of
+from tensorlang.tensor.facts import index_in, is_one_of
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.types import Types
 from tensorlang.tensor.walk import map_children, tensor_table
@@ -368,13 +368,19 @@ def _in_ascending_order(kernel: _Kernel, acc: Accumulator, placement: str) -> te
         return reducer
     less: dict[tensor.Expr, bool] = {}
     for e, old, new, combined in zip(acc.reduce.body, reducer.left, reducer.right, reducer.combine, strict=True):
-        if isinstance(e, tensor.IndexValue) and is_one_of(combined, old, new) and nests[placement].grows(e.index, acc.cell):
+        if is_one_of(combined, old, new) and _grows(e, nests[placement], acc.cell):
             less |= {tensor.Compare(op, tensor.Name(old), tensor.Name(new)): holds for op, holds in _WHERE_LESS.items()}
 
     def decided(e: tensor.Expr) -> tensor.Expr:
         return tensor.Const(less[e], bool_) if e in less else map_children(decided, e)
 
     return replace(reducer, combine=tuple(map(decided, reducer.combine))) if less else reducer
+
+
+def _grows(e: tensor.Expr, nest: Nest, cell: tuple[Affine, ...]) -> bool:
+    """Tell whether a value is an index that is known to be greater for each later term of a cell, in its type too."""
+    index = index_in(e)
+    return index is not None and nest.grows(index, cell) and (not isinstance(e, tensor.Cast) or nest.keeps(index, *limits(e.dtype)))
 
 
 _WHERE_LESS: dict[loops.CompareOp, bool] = {"<": True, "<=": True, "!=": True, ">": False, ">=": False, "==": False}

@@ -341,6 +341,17 @@ def is_search(e: Reduce) -> bool:
             return e.reducer.kind in ("any", "all")
 
 
+def index_in(e: Expr) -> Affine | None:
+    """Return the index that an integer is, or is cast from; None where it is none."""
+    match e:
+        case IndexValue(index):
+            return index
+        case Cast(dtype, IndexValue(index)) if dtype.is_integer:
+            return index
+        case _:
+            return None
+
+
 def is_one_of(e: Expr, left: str, right: str) -> bool:
     """Tell whether a value is one of two names, whatever it is chosen by."""
     match e:

@@ -15,9 +15,9 @@ from dataclasses import replace
 from codegen.dtypes import extreme
 from polyhedral import affine
 from polyhedral.expr import TRUE
-from tensorlang.tensor.facts import first_point, is_choice
+from tensorlang.tensor.facts import first_point, index_in, is_choice
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binary, Compare, Const, Expr, IndexValue, Name, Program, Reduce, Reducer, Select, Unary
+from tensorlang.tensor.nodes import Binary, Compare, Const, Expr, Name, Program, Reduce, Reducer, Select, Unary
 from tensorlang.tensor.walk import map_children, map_pieces, reduces
 
 
@@ -35,7 +35,7 @@ def with_first_terms(program: Program) -> Program:
 
 def _may_start(e: Reduce) -> bool:
     """Tell whether a reduction keeps the place of one of its terms, has a term whatever data say, and begins with what gives way to it."""
-    if len(e.body) < 2 or e.init is not None or e.filter is not None or not any(isinstance(b, IndexValue) for b in e.body):
+    if len(e.body) < 2 or e.init is not None or e.filter is not None or all(index_in(b) is None for b in e.body):
         return False
     if any((affine.difference(b.hi, b.lo) or 0) < 1 for b in e.binders) or (e.where != TRUE and first_point(e) is None):
         return False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scheduled_programs import argument, assert_same, operator
+from scheduled_programs import argument, assert_same, lowered_of, operator
 
+from codegen.loops.printer import show as show_loops
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -42,6 +43,19 @@ def test_the_first_of_terms_that_are_there_needs_no_identity(name: str, left: st
     want, found = (interpret(p, {"N": 40}, {"x": x}) for p in (program, lift(program)))
     assert all(want[n].tobytes() == found[n].tobytes() for n in ("m", "k"))
     assert_same(program, proven(program, derive(program, Machine(target="cpu"))), {"N": 21})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "place", "grows"), [("i32", "3*q + i", True), ("u8", "60*q", True), ("u8", "100*q", False), ("i8", "2 - q", False)]
+)
+def test_a_place_that_is_cast_grows_where_its_type_holds_it(dtype: str, place: str, *, grows: bool) -> None:
+    program = operator(
+        f"x: f32[N, 5]) -> (m: f32[N], k: {dtype}[N])", f"m[i], k[i] = first_max(q in 0..5) (x[i, q], {dtype}({place}))", {"N": 21}
+    )
+    assert starts_with_a_term(program)
+    plan = proven(program, derive(program, Machine(target="cpu")))
+    assert ("old1 <" not in show_loops(lowered_of(plan).function)) is grows
+    assert_same(program, plan, {})
 
 
 @pytest.mark.parametrize(

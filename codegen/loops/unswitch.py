@@ -9,6 +9,12 @@
 Where a sum runs over copies whose number is only known at run time, every step of the sum would ask for each copy whether it is there. The
 number does not change while the loop runs, so it is asked once, before. Each sum takes the same steps in the same order as before, and
 its steps may be unrolled, as those of a small window are.
+
+Where that would be too many versions, two have to do if copies that are not there have no lanes: for one copy, and for all of them.
+
+    before   for k in 0 .. K { for u in 0 .. (N + 15) // 16 unroll 3 { for v in 0 .. min(16, N - 16*u) vector 16 { … } } }
+    after    if (N + 15) // 16 < 2 { for k in 0 .. K { for v in 0 .. min(16, N) vector 16 { … } } }
+             else                  { for k in 0 .. K { for u in 0 .. 3 unroll 3 { for v in 0 .. min(16, N - 16*u) vector 16 { … } } } }
 """
 
 from __future__ import annotations
@@ -17,10 +23,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import i64
-from codegen.loops.indices import Algebra
-from codegen.loops.nodes import Alloc, Compare, Const, For, Function, If, Index, IndexValue, Int, Stmt, ValueIndex
+from codegen.loops.indices import Algebra, Poly
+from codegen.loops.nodes import Add, Alloc, Compare, Const, For, Function, If, Index, IndexValue, Int, Min, Stmt, ValueIndex, Var
 from codegen.loops.simplify import assuming
-from codegen.loops.walk import binders, free_vars, map_stmt, statements, stores, walk
+from codegen.loops.walk import binders, free_vars, map_stmt, statements, stores, substitute_index, walk
 
 MOST_COPIES = 13
 """Of a loop, for all numbers of rows and of vectors."""
@@ -60,10 +66,45 @@ def _open_loops(body: tuple[Stmt, ...]) -> Iterator[For]:
 
 
 def _block(body: tuple[Stmt, ...], algebra: Algebra, room: int = MOST_COPIES) -> tuple[Stmt, ...]:
-    found = next((c for c in _copies(body, algebra) if c.most - c.least < room), None)
+    copies = tuple(_copies(body, algebra))
+    found = next((c for c in copies if c.most - c.least < room), None)
     if found is not None:
         return _versions(body, found, found.least, found.most, algebra, room // (found.most - found.least + 1))
+    for number, most in ((c.number, c.most) for c in copies):
+        one, every = (tuple(_with_copies(s, number, count, algebra) for s in body) for count in (1, most))
+        if one != body:
+            below, above = (tuple(_inside(s, algebra) for s in side) for side in (one, every))
+            return (If(Compare("<", IndexValue(number), Const(2, i64)), below, above),) if most > 1 else below
     return tuple(_inside(s, algebra) for s in body)
+
+
+def _with_copies(s: Stmt, number: Index, count: int, algebra: Algebra) -> Stmt:
+    """Return a statement with `count` copies where there are `number`, no more than that, if those that are not there have no lanes."""
+    if isinstance(s, For) and _is_open(s) and s.hi == number and all(_is_empty_from(s, inner, algebra) for inner in s.body):
+        s = replace(s, hi=Int(count), extent=count)
+    return map_stmt(s, lambda e: e, lambda e: e, lambda inner: _with_copies(inner, number, count, algebra))
+
+
+def _is_empty_from(copies: For, s: Stmt, algebra: Algebra) -> bool:
+    """Tell whether a statement is lanes of which there are none in copies that are not there: none in the first of these, and in no copy
+    more than in the one before."""
+    if not isinstance(s, For) or s.kind != "vector":
+        return False
+
+    def empty(end: Index, at: Index) -> Poly:
+        env = {copies.var: at}
+        return algebra.poly(substitute_index(s.lo, env)) - algebra.poly(substitute_index(end, env))
+
+    here, first = Var(copies.var), [number for number in _sides(copies.hi) if number != Int(copies.extent or 0)]
+    return any(
+        all(algebra.nonnegative(empty(end, number)) for number in first)
+        and algebra.nonnegative(empty(end, Add(here, Int(1))) - empty(end, here))
+        for end in _sides(s.hi)
+    )
+
+
+def _sides(e: Index) -> tuple[Index, ...]:
+    return (e.lhs, e.rhs) if isinstance(e, Min) else (e,)
 
 
 def _inside(s: Stmt, algebra: Algebra) -> Stmt:

@@ -56,6 +56,26 @@ func f(M)(x: f32[M + 2, 16], w: f32[3], out y: f32[M, 16]) {
 """
 
 
+COLUMNS = """
+func f(M, N, K)(a: f32[M, K], b: f32[K, N], out y: f32[M, N]) {
+    for io in 0 .. (M + 7) // 8 {
+        for jo in 0 .. (N + 47) // 48 {
+            for k in 0 .. K {
+                for ii in 0 .. min(8, M - 8*io) unroll 8 {
+                    for ju in 0 .. min(3, (N + 15) // 16 - 3*jo) unroll 3 {
+                        for jv in 0 .. min(16, N - 48*jo - 16*ju) vector 16 {
+                            y[8*io + ii, 48*jo + 16*ju + jv] =
+                                fma(a[8*io + ii, k], b[k, 48*jo + 16*ju + jv], y[8*io + ii, 48*jo + 16*ju + jv])
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+"""
+
+
 def unswitched(text: str) -> Function:
     function = simplify(parse(text))
     made = simplify(unswitch(function))
@@ -116,3 +136,25 @@ def test_copies_count_for_how_large_a_function_may_get(monkeypatch: pytest.Monke
     function = simplify(parse(PRODUCT))
     monkeypatch.setattr("codegen.loops.unswitch.MOST_NODES", sum(1 for _ in walk(*unswitch(function).body)))
     assert unswitch(function) == function, "each sum of two rows and more is written row by row"
+
+
+def test_of_copies_without_lanes_there_are_one_or_all() -> None:
+    made = unswitched(COLUMNS)
+    assert not open_copies(made)
+    assert {n.hi.value for n in walk(*made.body) if isinstance(n, For) and n.var == "ju" and isinstance(n.hi, Int)} == {3}
+    assert open_copies(unswitched(COLUMNS.replace("16*ju) vector", "15*ju) vector"))), "lanes of copies that are not there would run"
+
+
+@pytest.mark.parametrize(
+    "sizes", [(0, 5, 3), (1, 1, 4), (3, 16, 2), (7, 17, 5), (8, 32, 1), (9, 33, 3), (10, 48, 0), (11, 64, 3), (2, 65, 2)]
+)
+def test_one_copy_or_all_compute_the_same_bits(sizes: tuple[int, int, int]) -> None:
+    rows, columns, steps = sizes
+    rng = np.random.default_rng(1)
+    shapes = {"a": (rows, steps), "b": (steps, columns), "y": (rows, columns)}
+    given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    expected, found = ({name: array.copy() for name, array in given.items()} for _ in range(2))
+    known = {"M": rows, "N": columns, "K": steps}
+    assert run(simplify(parse(COLUMNS)), known, expected) == 0
+    assert run_native(promote_accumulators(unswitched(COLUMNS)), known, found, host()) == 0
+    assert_same_bits(expected["y"], found["y"])

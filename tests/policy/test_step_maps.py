@@ -98,6 +98,19 @@ def test_a_recurrence_within_a_step_keeps_loops_of_its_own() -> None:
     assert_same(program, proven(program, found), {"N": 21})
 
 
+def test_a_table_and_a_row_of_a_step_keep_loops_of_their_own() -> None:
+    body = """
+    u[0, i, j] = x[i] - i32(j)                                        for i in 0..1, j in 0..1
+    v[0, i] = x[0]                                                    for i in 0..5
+    w[0, i] = x[0]                                                    for i in 0..1
+    u[t + 1, i, j] = w[t, 0] + x[t]                                   for t in 0..N, i in 0..1, j in 0..1
+    v[t + 1, i] = w[t, 0] - (sum(k in 0..1) w[t, k] * x[k]) - u[t + 1, 0, 0] - v[t, (i + 1) % 5]   for t in 0..N, i in 0..5
+    w[t + 1, i] = x[t] + u[t, i, i]                                   for t in 0..N, i in 0..1
+    y[i] = v[N, i]"""
+    program = operator("x: i32[N]) -> (y: i32[5]) where N >= 1", body)
+    assert_same(program, proven(program, derive(program, NARROW)), {"N": 5})
+
+
 @pytest.mark.parametrize(
     ("other", "together"),
     [("i > m) f[m, i] * f[m, i]", True), ("i >= m) f[m, i] * f[m, i]", False), ("i > m) max(k[m], f[m, i])", False)],

@@ -55,7 +55,7 @@ def step_maps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> list[StepM
         own = loops[m.tensors[0].name]
         if not own or own != [full(m.tensors[0].name, a) for a in m.axes[-len(own) :]] or not _is_map(m, m.axes[-len(own) :]):
             found.append([])
-        elif found[-1] and _have_alike(m, found[-1][0], len(own)):
+        elif found[-1] and len(own) == len(loops[found[-1][0].tensors[0].name]) and _have_alike(m, found[-1][0], len(own)):
             found[-1].append(m)
         else:
             found.append([m])

@@ -449,6 +449,21 @@ def test_short_rows_go_through_a_softmax_several_at_a_time(rows, width, together
     proven(program, found.schedule)
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [("u8", 64), ("i16", 32), ("f32", 16), ("f64", 8)])
+def test_vectors_of_rows_hold_as_many_elements_as_fit_their_type(dtype: str, lanes: int) -> None:
+    text = f"""
+op extent(x: {dtype}[40, 300]) -> (y: {dtype}[40, 298]) {{
+    u[i, j] = max(max(x[i, j], x[i, j + 1]), x[i, j + 2])   for i in 0..40, j in 0..298
+    v[i, j] = min(min(x[i, j], x[i, j + 1]), x[i, j + 2])   for i in 0..40, j in 0..298
+    y[i, j] = max(max(u[i, j], v[i, (j + 1) % 298]), x[i, j])
+}}
+"""
+    m = module(text, library())
+    found = search(m, "extent", declared(m, "extent"), {}, "cpu", SERIAL).chosen
+    assert found is not None and "row_reduction" in found.origin
+    assert f"split u.j by {lanes} -> jo, jv" in directives(found)
+
+
 def test_both_products_of_attention_and_its_softmax_are_matched_by_roles():
     text = """
 op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E]) {

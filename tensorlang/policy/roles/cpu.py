@@ -292,7 +292,7 @@ def _rows(d: Deriver, group: FusionGroup) -> Shape | None:
         binders += full(name, _binders(m))
     members = tuple(m.tensors[0].name for m in group.members if m is not group.head)
     rows = full(own, group.head.axes[: group.depth])
-    lanes = min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in group.members)
+    lanes = min(lanes_along(d, m, m.axes[-1]) if m.axes[group.depth :] else d.lanes_of(m) for m in group.members)
     sizes = {f"{m.tensors[0].name}.{n}": e for m in group.members for n, e in extents(m).items()}
     partial = partial_results([sizes[n] for n in spread], lanes)
     together = _rows_together(d, group)

@@ -60,3 +60,12 @@ def test_a_result_that_others_read_in_rows_is_no_part_of_these() -> None:
     assert "together m, s, y -> i, j" in said
     result = derived("x: i32[61, 24]) -> (a: i32[61, 24], y: i32[57, 20])", GUIDED, replace(SMALL, l2_bytes=8000))
     assert not any(d.startswith(("at m at", "at a at")) for d in result)
+
+
+def test_maps_of_the_same_rows_share_loops_where_as_much_is_stored() -> None:
+    body = """
+    l[i, j] = min(x[i, j], x[i + 1, j])                                    for i in 0..36, j in 0..24
+    h[i, j] = max(x[i, j], x[i + 1, j])                                    for i in 0..36, j in 0..24
+    y[i, j] = max(min(h[i, j], h[i, j + 1]), max(l[i, j], l[i, j + 1]))    for i in 0..36, j in 0..23"""
+    said = derived("x: i32[37, 24]) -> (y: i32[36, 23])", body)
+    assert "together l, h -> i, j" in said and "at l at y.i" in said

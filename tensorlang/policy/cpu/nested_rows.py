@@ -160,13 +160,15 @@ def _fitting(d: Deriver, strip: Strip) -> Strip:
     return Strip(strip.group)
 
 
-def _stored(d: Deriver, strips: Sequence[Strip]) -> tuple[int, int]:
-    """Return the bytes of tensors that are stored whole, no results, and of those that are stored in rows and strips."""
-    whole = near = 0
+def _stored(d: Deriver, strips: Sequence[Strip]) -> tuple[int, int, int]:
+    """Return the bytes of tensors that are stored whole, no results, and of those that are stored in rows and strips; and in how many loop nests
+    all are computed."""
+    whole = near = nests = 0
     for strip in strips:
         groups = (*strip.inside, strip.group)
         alone = points_alone(d, groups)
         for group in groups:
+            nests += 1 if group.fused else len(group.members)
             for m in group.members:
                 name = m.tensors[0].name
                 if name in d.program.results or name in alone:
@@ -175,4 +177,4 @@ def _stored(d: Deriver, strips: Sequence[Strip]) -> tuple[int, int]:
                     near += bytes_of(d, (name,))
                 else:
                     whole += bytes_of(d, (name,))
-    return whole, near
+    return whole, near, nests

@@ -161,8 +161,8 @@ def _fitting(d: Deriver, strip: Strip) -> Strip:
 
 
 def _stored(d: Deriver, strips: Sequence[Strip]) -> tuple[int, int, int]:
-    """Return the bytes of tensors that are stored whole, no results, and of those that are stored in rows and strips; and in how many loop nests
-    all are computed."""
+    """Return the bytes of tensors that are stored whole, no results, and of those that are stored in rows and strips, and how many loop
+    nests there are."""
     whole = near = nests = 0
     for strip in strips:
         groups = (*strip.inside, strip.group)

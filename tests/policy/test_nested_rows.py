@@ -69,3 +69,13 @@ def test_maps_of_the_same_rows_share_loops_where_as_much_is_stored() -> None:
     y[i, j] = max(min(h[i, j], h[i, j + 1]), max(l[i, j], l[i, j + 1]))    for i in 0..36, j in 0..23"""
     said = derived("x: i32[37, 24]) -> (y: i32[36, 23])", body)
     assert "together l, h -> i, j" in said and "at l at y.i" in said
+
+
+def test_tensors_of_unlike_shapes_that_share_loops_are_computed_whole() -> None:
+    body = """
+    s[i, j] = sum(p in 0..4, q in 0..5) x[i + p, j + q]        for i in 0..58, j in 0..17
+    u[i, j] = x[i, j] * 3                                      for i in 0..61, j in 0..21
+    v[i, j] = x[i, j] * s[i, j]                                for i in 0..58, j in 0..17
+    w[i, j] = sum(q in 0..2) u[i, j + q - 1 | wrap] + u[i, j]  for i in 0..61, j in 0..21
+    y[i, j] = v[i, j] + w[i, j]                                for i in 0..58, j in 0..17"""
+    derived("x: i32[61, 21]) -> (y: i32[58, 17])", body, replace(SMALL, l2_bytes=6000))

@@ -108,6 +108,8 @@ def _strip(d: Deriver, group: FusionGroup, before: Sequence[FusionGroup]) -> Str
         outside = {n: {*readers_of.get(n, ())} - names for n in names}
         if names & {*d.program.results} or not any(outside.values()) or not set().union(*outside.values()) <= reach.keys():
             continue
+        if not _has_one_shape(made):
+            continue
         spans = [span_of(d, n, reach, 0) for n in names if outside[n]]
         if None in spans:
             continue
@@ -119,6 +121,12 @@ def _strip(d: Deriver, group: FusionGroup, before: Sequence[FusionGroup]) -> Str
     loops = {id(g): full(named_after(g).tensors[0].name, named_after(g).axes[0]) for g in hosts.values()}
     rows_of = {named_after(g).tensors[0].name: loops[id(hosts[id(g)])] for g in inside if id(g) in hosts}
     return _fitting(d, Strip(group, tuple(reversed(inside)), reach=reach, rows_of=rows_of))
+
+
+def _has_one_shape(group: FusionGroup) -> bool:
+    """Tell whether the same rows of all members are needed, as where they are computed inside of other loops."""
+    shape = named_after(group).tensors[0].shape
+    return all(affine.same(x, y) for m in group.members for x, y in zip(m.tensors[0].shape, shape, strict=False))
 
 
 def _host(

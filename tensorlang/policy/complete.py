@@ -72,7 +72,12 @@ def completed(
     Raises CompileError for a `derive` that does not stand last or names what is no tensor, and for what the schedule itself is refused."""
     asked = next(d for d in schedule.directives if d.name == DERIVE)
     if schedule.directives[-1] is not asked or asked.phrases or asked.results:
-        bad(asked, "it stands last, and names tensors at most")
+        last = show(schedule.directives[-1])
+        bad(
+            asked,
+            "it stands last, and names tensors at most",
+            f"write it behind `{last}`" if schedule.directives[-1] is not asked else None,
+        )
     pinned = replace(schedule, directives=schedule.directives[:-1])
     tensors = [t.name for d in program.definitions for t in d.tensors]
     named = [o.name for o in asked.operands if isinstance(o, syntax.Id) and o.name in tensors]

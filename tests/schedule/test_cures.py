@@ -221,6 +221,40 @@ def test_names_that_a_directive_does_not_give_are_left_out_of_it() -> None:
     assert [d.code for d in told] == ["S0102"] and cured.text == text.replace(" -> ko, ki", "")
 
 
+ORDERED = "op f(x: f32[8, 8]) -> (y: f32[8, 8]) {{\n    y[i, j] = 2 * x[i, j]\n}}\n\nschedule f for cpu {{\n{}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "mended"),
+    [
+        (
+            ["vectorize ji", "parallel io", "tile y (i, j) by (4, 8) -> io, jo, ii, ji"],
+            ["tile y (i, j) by (4, 8) -> io, jo, ii, ji", "vectorize ji", "parallel io"],
+        ),
+        (["parallel i", "split i by 8 -> io, ii"], ["split i by 8 -> io, ii", "parallel io"]),
+        (["unroll i, j", "split i by 4 -> io, ii"], ["split i by 4 -> io, ii", "unroll ii, j"]),
+    ],
+)
+def test_what_is_said_of_loops_too_soon_is_said_behind_what_makes_them(lines: list[str], mended: list[str]) -> None:
+    before, after = (ORDERED.format("".join(f"    {line}\n" for line in some)) for some in (lines, mended))
+    cured, told = fixed(Source("f.tl", before))
+    assert len(told) == 1 and cured.text == after
+
+
+def test_a_fold_of_what_has_a_layout_is_a_modulus_in_that() -> None:
+    text = STENCIL[: STENCIL.index("    affine")] + "    layout u as [i, t]\n    fold u at t by 2\n}\n"
+    cured, told = fixed(Source("jacobi.tl", text))
+    assert [d.code for d in told] == ["S0209"] and cured.text.endswith("{\n    layout u as [i, t % 2]\n}\n")
+
+
+def test_a_loop_that_tensors_share_is_not_called_as_another_of_theirs() -> None:
+    text = "op f(x: f32[M, N]) -> (y: f32[M, N], s: f32[N]) {\n y[i, j] = 2 * x[i, j]\n s[j] = sum(i) x[i, j]\n}\n"
+    with pytest.raises(CompileError) as caught:
+        legal(f"{text}schedule f for cpu {{\n together y, s -> j\n}}\n")
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.title) == ("S0106", "`y` has a loop `j` already")
+
+
 PLACED = """op middle(x: f32[N]) -> (y: f32[N]) where N >= 3 {
     g[i] = x[i] + x[N - 1 - i]
     h[i] = g[i] * x[i]

@@ -17,7 +17,7 @@ from polyhedral.verdict import Proven
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.cures.orders import orders
-from tensorlang.schedule.cures.refusal import MOST_CURED, Lines, Refusal, Replacement, parsed
+from tensorlang.schedule.cures.refusal import MOST_CURED, Refusal, Replacement, parsed
 from tensorlang.schedule.cures.spelling import spellings
 from tensorlang.schedule.idle import same_plan
 from tensorlang.schedule.plan import Plan
@@ -150,12 +150,13 @@ def sentence_of(refusal: Refusal, found: Replacement) -> str:
     if found.lines[-1] == blamed:
         where = f"before `{blamed}`" if found.at != refusal.at else "first"
         return f"{_quoted(found.lines[:-1])} {where} makes {what} legal"
+    instead = f" and without {_quoted([show(refusal.schedule.directives[k]) for k in found.besides])}" if found.besides else ""
     if found.lines[0] == blamed:
-        return f"{_quoted(found.lines[1:])} after it makes {what} legal"
-    return f"{_quoted(found.lines)} in its place is legal"
+        return f"{_quoted(found.lines[1:])} after it{instead} makes {what} legal"
+    return f"{_quoted(found.lines)} in its place{instead} is legal"
 
 
-def _quoted(lines: Lines) -> str:
+def _quoted(lines: Sequence[str]) -> str:
     return ", ".join(f"`{line}`" for line in lines)
 
 

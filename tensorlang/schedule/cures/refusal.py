@@ -34,7 +34,7 @@ class Replacement:
     lines: Lines
     after: int | None = None
     besides: tuple[int, ...] = ()
-    """Later directives that are left out with it, as they name what it would have made, or are among `lines`."""
+    """Other directives that are left out with it, as they name what it would have made, or are among `lines` in another form."""
     is_partial: bool = False
     """Whether the schedule is legal as far as this alone, and refused later for another reason."""
 

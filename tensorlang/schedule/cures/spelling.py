@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
@@ -85,6 +86,9 @@ def _no_loop(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     if later:
         yield Replacement(refusal.at, (refusal.text,), after=len(refusal.schedule.directives) - 1)
         yield from (Replacement(refusal.at, (refusal.text,), after=k) for k in later)
+        texts = [show(d) for d in refusal.schedule.directives]
+        between = {k: tuple(range(refusal.at + 1, k)) for k in later}
+        yield from (Replacement(refusal.at, tuple(texts[refusal.at : k]), after=k, besides=between[k]) for k in later if between[k])
     for name in missing[:1]:
         yield from _own_loop(refusal, seen, name)
         yield from _made_alike(refusal, name)
@@ -336,12 +340,25 @@ def _summed(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
 
 
 def _folded(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
-    """Yield folds along other axes, and of tensors that no caller sees."""
+    """Yield the layout with what is to be folded, folds along other axes, and folds of tensors that no caller sees."""
+    yield from _folded_layout(refusal)
     for name in _names(refusal)[:1]:
         inner = [d for d in seen.program.definitions for t in d.tensors if t.name not in seen.program.results]
         for d in sorted(inner, key=lambda d: name not in {t.name for t in d.tensors}):
             tensor = d.tensors[0].name
             yield from (refusal.here(f"fold {written(tensor)} at {written(a)} by {n}") for a in d.axes for n in (*_COUNTS, 3))
+
+
+def _folded_layout(refusal: Refusal) -> Iterator[Replacement]:
+    """Yield the layout that the tensor has, with the axis modulo the count."""
+    match refusal.directive.operands, refusal.directive.phrases:
+        case (syntax.Id(tensor),), (syntax.Phrase("at", (syntax.Id(axis),)), syntax.Phrase("by", (count,))):
+            for k, d in enumerate(refusal.schedule.directives[: refusal.at]):
+                if d.name == "layout" and d.operands == (syntax.Id(tensor),):
+                    folded = re.sub(rf"(?<=\[| ){re.escape(axis)}(?=,|\])", f"{axis} % {show(count)}", show(d))
+                    yield Replacement(refusal.at, (folded,), besides=(k,))
+        case _:
+            pass
 
 
 def _copied(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
@@ -371,6 +388,23 @@ def _staged(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
     for name in _names(refusal)[:1]:
         yield from (refusal.here(f"pack {written(tensor)} at {written(name)}", refusal.text) for tensor in reads)
         yield from (refusal.here(refusal.renamed(name, written(x))) for x in _loops(seen))
+
+
+def _changed_or_said_again(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    yield from _marked_too_soon(refusal, seen)
+    yield from _at_the_end(refusal, seen)
+
+
+def _marked_too_soon(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
+    """Yield the directive, and behind it what is said before it of how its loop runs, about a loop that it makes: of lanes and of what is
+    written out the inner ones first."""
+    directives, made = refusal.schedule.directives, refusal.directive.results
+    for name in _spoken(refusal.directive) if made else ():
+        for k in range(refusal.at):
+            if directives[k].name in ("parallel", "vectorize", "unroll") and name in _names(replace(refusal, at=k)):
+                for loop in made if directives[k].name == "parallel" else reversed(made):
+                    said = replace(refusal, at=k).renamed(name, written(loop))
+                    yield Replacement(refusal.at, (refusal.text, said), besides=(k,))
 
 
 def _at_the_end(refusal: Refusal, seen: Outline) -> Iterator[Replacement]:
@@ -429,7 +463,7 @@ _BY_CODE: dict[str, Callable[[Refusal, Outline], Iterator[Replacement]]] = {
     "S0209": _folded,
     "S0211": _placed,
     "S0212": _copied,
-    "S0213": _at_the_end,
+    "S0213": _changed_or_said_again,
     "S0214": _stored,
     "S0215": _instructed,
     "S0217": _prefetched,

@@ -50,6 +50,8 @@ def together(state: State, directive: syntax.Directive) -> None:
         return
     for part in parts:
         _check(directive, part, count)
+    for name in directive.results:
+        fresh_loop(state, directive, parts[0], name, parts[0].loops[:count])
     pairs = list(zip(*(part.loops[:count] for part in parts), strict=True))
     extents = {loop: extent for part in parts for loop, extent in part.extents.items()}
     _check_marks(directive, {loop: mark for part in parts for loop, mark in part.marks.items()}, pairs, extents)

@@ -16,6 +16,7 @@ from tensorlang.shell.reporting import say
 
 if TYPE_CHECKING:
     from tensorlang.explorer.explorer import Explorer
+    from tensorlang.explorer.subject import Subject
 
 
 @click.command(short_help="Edit schedules in a browser.")
@@ -50,12 +51,17 @@ def explore(
         raise error("C0211", "`--measure` is about what is exported", help="the page has a button for it")
     rest = list(arguments)
     name = rest.pop(0) if rest and "=" not in rest[0] else None
-    subject = subject_of(syntax.load(file), checked_sizes(parsed(rest)), threads)
-    if name is not None:
-        if name not in subject.operators:
-            raise no_operator(file, name, subject.operators)
-        subject = replace(subject, operators={name: subject.operators[name]})
-    explorer = Explorer(subject)
+    sizes = checked_sizes(parsed(rest))
+
+    def subject() -> Subject:
+        found = subject_of(syntax.load(file), sizes, threads)
+        if name is None:
+            return found
+        if name not in found.operators:
+            raise no_operator(file, name, found.operators)
+        return replace(found, operators={name: found.operators[name]})
+
+    explorer = Explorer(subject(), subject)
     if export is not None:
         _export(explorer, export, measure, as_json)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from codegen.forks import Lock
@@ -19,15 +19,17 @@ PATIENCE = 60.0
 
 
 class Explorer:
-    """Answers what a page asks about one subject, as JSON has it; what goes wrong is an `error` with diagnostics."""
+    """Answers what a page asks about one subject, as JSON has it; what goes wrong is an `error` with diagnostics. `reread` returns the subject
+    as its file has it now, which a page that is loaded shows."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
+    def __init__(self, subject: Subject, reread: Callable[[], Subject] | None = None) -> None:
+        self.subject, self._reread = subject, reread
         self._verdicts, self._trials = Lock(), Lock()
         self._process: AnsweringProcess | None = None
 
     def about(self) -> dict[str, Any]:
         """Return what the page shows to begin with: the text of the file, and each operator with its directives and sizes."""
+        mistakes = self._refreshed()
         subject = self.subject
         operators = []
         for name, operator in subject.operators.items():
@@ -36,8 +38,22 @@ class Explorer:
             except CompileError as refused:
                 sizes, problems = {}, [message_data(d) for d in refused.diagnostics]
             text = show(operator.declaration)
-            operators.append({"name": name, "text": text, "directives": subject.own.get(name, ""), "sizes": sizes, "error": problems})
+            operators.append(
+                {"name": name, "text": text, "directives": subject.own.get(name, ""), "sizes": sizes, "error": mistakes or problems}
+            )
         return {"file": subject.source.name, "operators": operators}
+
+    def _refreshed(self) -> list[dict[str, Any]]:
+        """Take the subject as its file has it now, or return the mistakes for which it stays what it was."""
+        try:
+            found = self.subject if self._reread is None else self._reread()
+        except CompileError as refused:
+            return [message_data(d) for d in refused.diagnostics]
+        if found.source != self.subject.source:
+            with self._verdicts, self._trials:
+                self.subject = found
+                self.end()
+        return []
 
     def verdict(self, name: str, directives: str) -> dict[str, Any]:
         """Return the verdict on directives."""

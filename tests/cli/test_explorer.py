@@ -71,6 +71,15 @@ def test_a_refused_schedule_has_its_witness_in_the_picture_and_a_cure(applicatio
     assert json.loads(body)["cure"]["edits"] == [{"start": 14, "end": 24, "text": "parallel i"}]
 
 
+def test_a_page_that_is_loaded_again_shows_the_file_as_it_is_now(subject: Subject) -> None:
+    texts = [TEXT.replace("product", "other"), "op broken("]
+    application = Application(Explorer(subject, lambda: subject_of(Source("f.tl", texts[0]), {})), "token", frozenset((HOST,)))
+    assert "other" in asked(application, "/?token=token")[2].decode()
+    assert asked(application, "/verdict", {"operator": "product", "directives": ""})[0].startswith("400")
+    texts.pop(0)
+    assert [(o["name"], o["error"][0]["code"]) for o in application.explorer.about()["operators"]] == [("other", "P005")]
+
+
 def test_what_is_no_directive_is_said_to_be_none(application: Application) -> None:
     found = verdict(application, "splitt j by 4")
     assert (found["outcome"], found["messages"][0]["range"]) == ("unreadable", {"start": 0, "end": 6})

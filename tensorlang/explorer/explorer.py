@@ -19,8 +19,8 @@ PATIENCE = 60.0
 
 
 class Explorer:
-    """Answers what a page asks about one subject, as JSON has it; what goes wrong is an `error` with diagnostics. `reread` returns the subject
-    as its file has it now, which a page that is loaded shows."""
+    """Answers what a page asks about one subject, as JSON has it; what goes wrong is an `error` with diagnostics. `reread` returns the
+    subject as its file has it now, which a page that is loaded shows."""
 
     def __init__(self, subject: Subject, reread: Callable[[], Subject] | None = None) -> None:
         self.subject, self._reread = subject, reread

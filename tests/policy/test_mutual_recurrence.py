@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from scheduled_programs import argument, assert_same
 
+from codegen.dtypes import i64
 from polyhedral.model import Loop, Tree
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
@@ -247,3 +248,22 @@ def test_long_rows_of_a_step_are_lanes_themselves() -> None:
     r[b] = x[b, 3]"""
     directives, _ = derived(operator("c: f32[9, N]", "r: f32[9]", body))
     assert "vectorize p.t_v" in directives
+
+
+SLOW = "sin(x[i] * f32(k)) + exp(x[i] * f32(k)) + log(x[i] + f32(k)) + tan(x[i] * f32(k))"
+
+
+@pytest.mark.parametrize(("value", "vectors"), [("lo[i, k]", 4), (f"lo[i, k] + i64({SLOW})", 1)], ids=["it waits", "it computes"])
+def test_vectors_of_points_go_through_steps_beside_each_other_where_they_wait(value: str, vectors: int) -> None:
+    body = f"""
+    lo[i, 0] = i64(0)
+    hi[i, 0] = N
+    mid[i, k] = ({value} + hi[i, k]) // 2                                         for i in 0..N, k in 0..3
+    lo[i, k + 1] = if x[mid[i, k] | clamp] < x[i] then mid[i, k] else lo[i, k]    for i in 0..N, k in 0..3
+    hi[i, k + 1] = if x[mid[i, k] | clamp] < x[i] then hi[i, k] else mid[i, k]    for i in 0..N, k in 0..3
+    y[i] = lo[i, 3]"""
+    program = operator(ROW, "y: i64[N]", body)
+    directives, plan = derived(program)
+    lanes = Machine(target="cpu", threads=1).lanes(i64)
+    assert any(x.startswith(f"split mid.i by {vectors * lanes} ") for x in directives)
+    assert_same(program, plan, {"N": 37})

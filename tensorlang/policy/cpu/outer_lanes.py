@@ -10,8 +10,9 @@ Loops inside of the ones that all share are steps of their own, or short: a vect
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import inf, prod
+from dataclasses import dataclass, replace
+from math import prod
+from operator import mul
 
 from polyhedral import affine
 from polyhedral.directions import distances_of
@@ -19,6 +20,7 @@ from polyhedral.space import OperationLimit, limited
 from tensorlang.policy.cpu.inner_cost import InnerLoops, cycles_of
 from tensorlang.policy.cpu.nests import Order, chosen_order, has_no_sums, loops_of, statements_of
 from tensorlang.policy.cpu.recurrence_storage import add_storage
+from tensorlang.policy.cpu.shared_steps import vectors_beside
 from tensorlang.policy.cpu.step_sums import share_loop, step_sums
 from tensorlang.policy.cpu.wavefronts import waiting_cycles
 from tensorlang.policy.deriver import Deriver, is_local, is_threading_profitable, shared_loops
@@ -42,14 +44,13 @@ def derive_outer_lanes(d: Deriver, plan: Plan, group: Sequence[Definition]) -> b
     known = [(m, order) for m, order in zip(group, orders, strict=False) if order is not None]
     if len(known) < len(group) or all(not order.axes and has_no_sums(m) for m, order in known):
         return False
-    lanes = min(d.lanes_of(m) for m in group)
     apart = sum(_points(m) * order.inner.cycles for m, order in known)
-    found = [(_lane_cycles(d, plan, group, loop, lanes), loop) for loop in free]
-    cycles, loop = min(found, default=(inf, ""), key=lambda x: x[0])
-    if cycles > WORTH * apart:
+    found = [(lanes, loop) for loop in free if (lanes := _lanes_along(d, plan, group, loop)) is not None]
+    lanes, loop = min(found, default=(None, ""), key=lambda x: x[0].cycles)
+    if lanes is None or lanes.cycles > WORTH * apart:
         return False
     before = d.schedule
-    _add_outer_lanes(d, plan, known, loop, [x for x in shared if x != loop], lanes)
+    _add_outer_lanes(d, plan, known, loop, [x for x in shared if x != loop], lanes.count)
     if not is_proven(in_legal_order(d)):
         d.schedule = before
         return False
@@ -93,17 +94,29 @@ def _points(member: Definition) -> int:
     return prod(sizes[a] or OPEN_EXTENT for a in member.axes)
 
 
-def _lane_cycles(d: Deriver, plan: Plan, group: Sequence[Definition], loop: str, lanes: int) -> float:
-    """Return the cycles of all points of a group where those along a loop are lanes, which wait together; infinitely many where an axis is
-    too short for lanes, or no loop of its own."""
-    local, total = tuple(t.name for m in group if is_local(d, m) for t in m.tensors), 0.0
-    for m in group:
-        axis = _axis_along(plan, m, loop)
-        if lanes < 2 or axis is None or (extents(m)[axis] or OPEN_EXTENT) < lanes:
-            return inf
-        cycles = cycles_of(d, m, InnerLoops(vector=(axis,), packed=local))
-        total += _points(m) * max(cycles, waiting_cycles([m]) / lanes)
-    return total
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """How many lanes there are, of one vector or several beside each other, and the cycles of all points of a group."""
+
+    count: int
+    cycles: float
+
+
+def _lanes_along(d: Deriver, plan: Plan, group: Sequence[Definition], loop: str) -> _Lanes | None:
+    """Return the lanes that points along a loop may be, which wait together; None where an axis is too short, or no loop of its own."""
+    axes = [_axis_along(plan, m, loop) for m in group]
+    lanes, points = (
+        min(d.lanes_of(m) for m in group),
+        min((extents(m)[a] or OPEN_EXTENT for m, a in zip(group, axes, strict=True) if a), default=0),
+    )
+    if None in axes or not 2 <= lanes <= points:
+        return None
+    local = tuple(t.name for m in group if is_local(d, m) for t in m.tensors)
+    work = [cycles_of(d, m, InnerLoops(vector=(a,), packed=local)) for m, a in zip(group, axes, strict=True) if a]
+    waiting = [waiting_cycles([m]) for m in group]
+    counts = [_points(m) for m in group]
+    lanes *= vectors_beside(d, group, points, *(sum(map(mul, counts, cycles)) for cycles in (work, waiting)))
+    return _Lanes(lanes, sum(n * max(w, wait / lanes) for n, w, wait in zip(counts, work, waiting, strict=True)))
 
 
 def _axis_along(plan: Plan, member: Definition, loop: str) -> str | None:

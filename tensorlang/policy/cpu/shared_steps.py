@@ -24,12 +24,19 @@ from tensorlang.policy.cpu.wavefronts import (
 from tensorlang.policy.deriver import Deriver, in_order, is_local, is_threading_profitable, shared_loops
 from tensorlang.policy.folds import folded
 from tensorlang.schedule.apply import apply
+from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.recurrence import innermost_apart
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Definition, Slot
 from tensorlang.tensor.walk import component_of, reads, reduces, tensor_table
+
+VECTORS = (4, 2)
+"""Of points that go through steps beside each other."""
+WAITING = 2.0
+"""How many times as long as points wait for themselves vectors of them have to take to run one by one: estimates of latency are of no more
+than their order."""
 
 
 def derive_shared_steps(d: Deriver, plan: Plan, group: Sequence[Definition], sums: Sequence[Definition] = ()) -> bool:
@@ -162,12 +169,25 @@ def _best_shared(
         return None
 
 
+def vectors_beside(d: Deriver, group: Sequence[Definition], points: int, work: float, waiting: float) -> int:
+    """Return how many vectors of points go through the steps of a group beside each other, where registers hold what is made for these:
+    while one waits, others compute. `work`, `waiting`: the cycles of a point, and those of a step until the next one."""
+    lanes, room = min(d.lanes_of(m) for m in group), d.machine.vector_registers // len(group)
+    if work * lanes >= WAITING * waiting:
+        return 1
+    return next((n for n in VECTORS if n <= room and n * lanes <= min(points, MOST_LANES)), 1)
+
+
 def _add_lanes(d: Deriver, group: Sequence[Definition], axes: Sequence[str], axis: str) -> bool:
     """Let points along an axis of which none needs another be lanes, inside all other loops; tell whether there are enough of them."""
     name, lanes = group[0].tensors[0].name, min(d.lanes_of(m) for m in group)
     extent = extents(group[0])[axis] or OPEN_EXTENT
     if lanes < 2 or extent < lanes:
         return False
+    position = group[0].axes.index(axis)
+    local = tuple(t.name for m in group if is_local(d, m) for t in m.tensors)
+    work = sum(cycles_of(d, m, InnerLoops(vector=(m.axes[position],), packed=local)) for m in group)
+    lanes *= vectors_beside(d, group, extent, work, waiting_cycles(group))
     d.add(d.schedule.split(full(name, axis), lanes, (f"{axis}_o", f"{axis}_v")))
     d.add(in_order(d.schedule, name, [f"{axis}_o", *(a for a in axes if a != axis), f"{axis}_v"]))
     d.add(d.schedule.vectorize(full(name, f"{axis}_v")))

@@ -35,6 +35,7 @@ from tensorlang.policy.cpu.cost import (
     FORWARD_CYCLES,
     INTEGER_CYCLES,
     LATENCY_CYCLES,
+    LOAD_CYCLES,
     PARTS_CYCLES,
     load_cycles,
 )
@@ -262,17 +263,17 @@ def _latency(group: Sequence[Definition], e: Expr, innermost: str | None) -> flo
 
 def waiting_cycles(group: Sequence[Definition]) -> float:
     """Return the cycles, at most, from a step of tensors that need each other until the next, where steps are in registers: what a tensor
-    reads of others at its own point is computed before it, and what it reads of steps before is there."""
+    reads of others at its own point is computed before it, what it reads of steps before is there, and what these name is loaded."""
     made, is_float = {t.name: x for x in group for t in x.tensors}, group[0].tensors[0].dtype.is_float
 
     def until(x: Definition) -> float:
         own = tuple(map(AffineName, x.axes))
 
         def path(n: Expr) -> float | None:
-            if isinstance(n, Read):
-                return None if n.tensor not in made else until(made[n.tensor]) if n.index == own and made[n.tensor] is not x else 0.0
+            if isinstance(n, Read) and n.tensor in made:
+                return until(made[n.tensor]) if n.index == own and made[n.tensor] is not x else 0.0
             below = [found for c in children(n) if (found := path(c)) is not None]
-            return max(below) + _operation_cycles(n, is_float) if below else None
+            return max(below) + (LOAD_CYCLES if isinstance(n, Read) else _operation_cycles(n, is_float)) if below else None
 
         return max(path(p.value) or 0.0 for p in x.pieces)
 

@@ -5,7 +5,7 @@
 
 The definitions of the anchor stay as they are; what reads its result in place takes over its axes, so that code generation sees one box.
 A value that is read several times in place is bound once. No rounding is lost: a value of a narrow float type is cast to that type where
-the tensor that rounded it was.
+the tensor that rounded it was, unless it is an element of that type, which is moved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from codegen.dtypes import compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int
@@ -23,8 +22,10 @@ from tensorlang.graph.programs import expressions, here, is_pointwise, is_single
 from tensorlang.tensor import notation, walk
 from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Idiom, Let, Name, Piece, Program, Read, Slot, Tensor
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Idiom, Let, Name, Piece, Program, Read, Slot, Tensor
 from tensorlang.tensor.renaming import rename_program
+from tensorlang.tensor.simplify import rounded
+from tensorlang.tensor.types import Types
 from tensorlang.tensor.unit_binders import drop_unit_axes
 from tensorlang.tensor.walk import Fresh
 
@@ -51,7 +52,8 @@ def composed(graph: Graph, group: tuple[Kernel, ...], kept: tuple[str, ...] = ()
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """How a value of the group is read: as a tensor, by its `name` where it is bound, or, with `value` over `axes`, by computing it."""
+    """How a value of the group is read: as a tensor, by its `name` where it is bound, or, with `value` over `axes`, by computing it and
+    rounding it as the tensor does."""
 
     tensor: Tensor
     axes: tuple[str, ...] = ()
@@ -87,7 +89,8 @@ def _add(state: _State, node: Kernel, *, last: bool) -> None:
         [definition] = program.definitions
         [result], value = definition.tensors, definition.pieces[0].value
         name = Name(state.fresh(result.name)) if node.outputs[0] in state.shared else None
-        state.made[node.outputs[0]] = _Made(result, definition.axes, value, name)
+        types = Types({t.name: t.dtype for t in (*(t for _, t in state.params), *(m.tensor for m in state.made.values()))})
+        state.made[node.outputs[0]] = _Made(result, definition.axes, rounded(value, result.dtype, types), name)
         return
     if last and is_single(program):
         program = replace(program, definitions=(_with_bindings(state, program.definitions[0]),))
@@ -119,12 +122,7 @@ def _read(state: _State, r: Read, param: Tensor, source: _Made) -> Expr:
     plain = tuple(slot for slot in index if not isinstance(slot, Dynamic))
     if len(plain) != len(index):
         raise InternalError("fuse", f"`{source.tensor.name}` is read by a data-dependent index and was not stored")
-    value = walk.refresh(walk.substitute(source.value, dict(zip(source.axes, plain, strict=True))), state.fresh)
-    return _rounded(value, source.tensor)
-
-
-def _rounded(value: Expr, tensor: Tensor) -> Expr:
-    return value if compute_dtype(tensor.dtype) == tensor.dtype else Cast(tensor.dtype, value)
+    return walk.refresh(walk.substitute(source.value, dict(zip(source.axes, plain, strict=True))), state.fresh)
 
 
 def _with_bindings(state: _State, definition: Definition) -> Definition:
@@ -135,7 +133,7 @@ def _with_bindings(state: _State, definition: Definition) -> Definition:
         if made.bound is not None and made.value is not None:
             place = reindexed(here(definition.axes), last, made.tensor)
             to = {axis: slot for axis, slot in zip(made.axes, place, strict=True) if not isinstance(slot, Dynamic)}
-            value = Let(made.bound.name, _rounded(walk.substitute(made.value, to), made.tensor), value)
+            value = Let(made.bound.name, walk.substitute(made.value, to), value)
     return replace(definition, pieces=(Piece(value),))
 
 

@@ -104,10 +104,11 @@ def inline(program: Program, tensor: str) -> Program:
     definition = definers(program)[tensor]
     if not can_inline(definition) and not can_repeat(program, definition):
         raise InternalError("inline", f"`{tensor}` cannot be inlined")
-    fresh = fresh_for(program)
+    fresh, types, dtype = fresh_for(program), types_of(program), definition.tensors[0].dtype
 
     def on_read(read: Read) -> Expr:
-        return (value_at(definition, read.index, fresh) if read.tensor == tensor else None) or read
+        value = value_at(definition, read.index, fresh) if read.tensor == tensor else None
+        return read if value is None else rounded(value, dtype, types)
 
     others = [d if d is definition else map_pieces(d, lambda e: substitute_reads(e, on_read)) for d in program.definitions]
     inlined = redefined(program, others)
@@ -116,7 +117,8 @@ def inline(program: Program, tensor: str) -> Program:
 
 
 def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Expr | None:
-    """Return what the one tensor of `definition` holds at `index`, or None where an index from data stands in the way."""
+    """Return what the one tensor of `definition` holds at `index`, before it is rounded to the tensor's type, or None where an index from
+    data stands in the way."""
     at = dict(zip(definition.axes, index, strict=True))
     fixed = {a: s for a, s in at.items() if not isinstance(s, Dynamic)}
     moving = {a: s for a, s in at.items() if isinstance(s, Dynamic)}
@@ -131,8 +133,12 @@ def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Exp
         guard = affine.substitute_cond(piece.guard, fixed)
         # Pieces cover the box, so the last one needs no condition.
         value = here if value is None or guard == TRUE else value if guard == FALSE else Select(Holds(guard), here, value, span=here.span)
-    dtype = definition.tensors[0].dtype
-    return value if value is None or compute_dtype(dtype) == dtype else Cast(dtype, value, span=value.span)
+    return value
+
+
+def rounded(e: Expr, dtype: DType, types: Types) -> Expr:
+    """Return `e` as a tensor of `dtype` holds it."""
+    return e if compute_dtype(dtype) == dtype or _is_of(e, dtype, types) else Cast(dtype, e, span=e.span)
 
 
 def with_dynamic(e: Expr, moving: Mapping[str, Dynamic]) -> Expr | None:
@@ -294,15 +300,28 @@ def _local(e: Expr, types: Types) -> Expr:
 def _cast(e: Cast, dtype: DType, value: Expr, saturate: bool, types: Types) -> Expr:
     """Drop a cast to the type that the value has, and one in between that changes no value."""
     source = scalar_dtype(value, types)
-    if dtype == source:
+    if dtype == source or (compute_dtype(dtype) != dtype and _is_of(value, dtype, types)):
         return value
     if isinstance(value, Cast):
-        if value.dtype == dtype and compute_dtype(dtype) != dtype:
-            return value
         inner = scalar_dtype(value.value, types)
         if _embeds(inner, value.dtype):
             return _cast(replace(e, value=value.value), dtype, value.value, saturate, types)
     return e
+
+
+def _is_of(e: Expr, dtype: DType, types: Types) -> bool:
+    """Tell whether what `e` makes is known to be a number of `dtype`, as `e` stands."""
+    match e:
+        case Read(tensor):
+            return types.tensors[tensor] == dtype
+        case Cast(to):
+            return to == dtype
+        case Select(_, then, orelse):
+            return _is_of(then, dtype, types) and _is_of(orelse, dtype, types)
+        case Const(value):
+            return float(np.asarray(value, dtype.numpy)).hex() == float(value).hex()
+        case _:
+            return False
 
 
 _EXACT_BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}

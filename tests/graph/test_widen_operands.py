@@ -22,6 +22,8 @@ from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import is_contraction
 from tensorlang.policy.cpu.widening import is_widening_profitable
 from tensorlang.policy.machine import Machine
+from tensorlang.tensor import walk
+from tensorlang.tensor.contraction import contractions
 from tests.onnx.onnx_evaluate import evaluate
 
 RNG = np.random.default_rng(29)
@@ -134,6 +136,27 @@ def test_a_convolution_with_padding_is_compiled_as_one_of_f32_and_rounded() -> N
     assert all(p.dtype != f16 for n in compiled.nodes if isinstance(n, Kernel) and is_contraction(n.program) for p in n.program.params)
     [want] = evaluate(loaded(m), {"x": x})
     np.testing.assert_allclose(tl.compile(m, threads=1).run({"x": x})["y"], want, rtol=2e-3, atol=2e-3)
+
+
+ATTENTION = [
+    helper.make_node("Transpose", ["x"], ["k"], perm=[0, 2, 1]),
+    helper.make_node("MatMul", ["x", "k"], ["s"]),
+    helper.make_node("Softmax", ["s"], ["p"]),
+    helper.make_node("MatMul", ["p", "x"], ["y"]),
+]
+
+
+def test_attention_multiplies_f32_alone_and_rounds_no_element_again_that_it_moves() -> None:
+    m = model(ATTENTION, (2, 24, 16), {})
+    graph = prepared(m)
+    [program] = [n.program for n in graph.nodes if isinstance(n, Kernel) and n.program.name == "attention"]
+    types = {t.name: t.dtype for t in walk.tensors(program)}
+    found = [c for _, c in contractions(program)]
+    assert [types[t] for c in found for t in c.tensors] == [f32] * 4
+    assert all(f.is_plain for c in found for f in c.factors)
+    feeds = {"x": RNG.standard_normal((2, 24, 16)).astype(np.float16)}
+    [want] = evaluate(optimise(loaded(m), Options(is_widening_profitable=lambda program, tensor: False)), feeds)
+    np.testing.assert_array_equal(evaluate(graph, feeds)[0], want)
 
 
 def judged(m: ModelProto, machine: Machine) -> tuple[bool, ...]:

@@ -98,11 +98,12 @@ def test_inlining_puts_the_value_at_the_index_of_each_read() -> None:
     assert inline(chain(t, read("t", back)), "t") == one(Binary("+", read("x", back), Const(1.0, f32)))
 
 
-def test_pieces_become_a_select_and_narrow_types_a_cast() -> None:
+@pytest.mark.parametrize(("outside", "rounds"), [(0.0, False), (1 + 2.0**-20, True)])
+def test_pieces_become_a_select_and_narrow_types_a_cast_unless_their_elements_are_moved(outside: float, rounds: bool) -> None:
     first = affine.compare("<", "j", 2)
-    t = definition(tensor("t", f16, "n"), ("j",), Piece(read("x", "j"), first), Piece(Const(0.0, f32), affine.negate(first)))
-    inlined = inline(chain(t, read("t", "i"), f16), "t")
-    assert value(inlined) == Cast(f16, Select(Holds(affine.compare("<", "i", 2)), X, Const(0.0, f32)))
+    t = definition(tensor("t", f16, "n"), ("j",), Piece(read("x", "j"), first), Piece(Const(outside, f32), affine.negate(first)))
+    moved = Select(Holds(affine.compare("<", "i", 2)), X, Const(outside, f32))
+    assert value(inline(chain(t, read("t", "i"), f16), "t")) == (Cast(f16, moved) if rounds else moved)
 
 
 def test_a_recurrence_and_a_reduction_are_not_inlined() -> None:

@@ -4,7 +4,8 @@
     after    t: f32 = x                                       y: f16 = f16(sum(k) t[i, k] * w'[k, j])       w' the constant in f32
 
 Every number of f16 or bf16 is one of f32, and what is computed from it is computed in f32 either way, so every bit of the results stays.
-A value that kernels alone read, and one kernel makes, is rounded to its type as before and kept as f32; of any other there is a copy. Which
+A value that kernels alone read, and one kernel makes, is rounded to its type as before and kept as f32, and so is what a kernel makes for
+itself, as attention its weights; of any other there is a copy. Which
 operands gain by it is said by `is_widening_profitable(program, tensor)`.
 """
 
@@ -28,13 +29,13 @@ ProfitableWidening: TypeAlias = Callable[[Program, str], bool]
 
 def widen_operands(graph: Graph, is_widening_profitable: ProfitableWidening) -> Graph:
     """Return the graph with those operands of contractions in f32 for which that is profitable."""
+    nodes = tuple(_with_wide_locals(graph, n, is_widening_profitable) for n in graph.nodes)
+    graph = graph if nodes == graph.nodes else replace(graph, nodes=nodes)
     wanted: dict[str, set[str]] = {}
     for node in graph.nodes:
         if isinstance(node, Kernel):
-            bound = dict(zip((p.name for p in node.program.params), node.inputs, strict=True))
-            narrow = [tensor for tensor in _multiplied(node.program) if tensor in bound]
-            program = at_samples(graph, node.program) if narrow else node.program
-            wanted[node.name] = {bound[tensor] for tensor in narrow if is_widening_profitable(program, tensor)}
+            bound = node.bound
+            wanted[node.name] = {bound[t] for t in _wanted(graph, node, is_widening_profitable) if t in bound}
     if not any(wanted.values()):
         return graph
     kept = _kept_wide(graph, {name for found in wanted.values() for name in found})
@@ -55,6 +56,30 @@ class _State:
     nodes: list[Node] = field(default_factory=list)
 
 
+def _wanted(graph: Graph, node: Kernel, is_widening_profitable: ProfitableWidening) -> list[str]:
+    """Return the narrow tensors that the kernel's program had better multiply in f32, in order."""
+    narrow = _multiplied(node.program)
+    program = at_samples(graph, node.program) if narrow else node.program
+    return [tensor for tensor in narrow if is_widening_profitable(program, tensor)]
+
+
+def _with_wide_locals(graph: Graph, node: Node, is_widening_profitable: ProfitableWidening) -> Node:
+    """Return a kernel with those of its local tensors in f32 for which that is profitable, rounded as before."""
+    if not isinstance(node, Kernel):
+        return node
+    program = node.program
+    inside = [t for t in _wanted(graph, node, is_widening_profitable) if t not in node.bound and t not in program.results]
+    types = {t.name: t.dtype for t in walk.tensors(program)}
+    made = {t: types[t] for t in inside if _is_alone(program, t)}
+    return replace(node, program=_with_wide(program, set(), made)) if made else node
+
+
+def _is_alone(program: Program, tensor: str) -> bool:
+    """Tell whether a tensor is made by itself and without itself."""
+    definition = walk.definers(program)[tensor]
+    return len(definition.tensors) == 1 and tensor not in walk.definition_reads(definition)
+
+
 def _multiplied(program: Program) -> dict[str, None]:
     """Return the narrow tensors that a program multiplies as they are, in order."""
     types = {t.name: t.dtype for t in walk.tensors(program)}
@@ -70,11 +95,7 @@ def _kept_wide(graph: Graph, wanted: set[str]) -> Mapping[str, DType]:
 
 
 def _is_made_alone(maker: Node | None, value: str) -> bool:
-    if not isinstance(maker, Kernel):
-        return False
-    result = maker.program.results[maker.outputs.index(value)]
-    definition = walk.definers(maker.program)[result]
-    return len(definition.tensors) == 1 and result not in walk.definition_reads(definition)
+    return isinstance(maker, Kernel) and _is_alone(maker.program, maker.program.results[maker.outputs.index(value)])
 
 
 def _rewritten(state: _State, node: Kernel, wanted: set[str]) -> Kernel:
@@ -99,14 +120,14 @@ def _copy(state: _State, name: str) -> str:
     return state.copies[name]
 
 
-def _with_wide(program: Program, params: set[str], results: Mapping[str, DType]) -> Program:
-    """Return the program with parameters in f32, and with results in f32 that are rounded to the types they had."""
+def _with_wide(program: Program, params: set[str], made: Mapping[str, DType]) -> Program:
+    """Return the program with parameters in f32, and with what it makes in f32 that is rounded to the types it had."""
 
     def definition(d: Definition) -> Definition:
         [tensor, *others] = d.tensors
-        if others or tensor.name not in results:
+        if others or tensor.name not in made:
             return d
-        pieces = tuple(replace(p, value=Cast(results[tensor.name], p.value)) for p in d.pieces)
+        pieces = tuple(replace(p, value=Cast(made[tensor.name], p.value)) for p in d.pieces)
         return replace(d, tensors=(replace(tensor, dtype=f32),), pieces=pieces)
 
     wide = tuple(replace(p, dtype=f32) if p.name in params else p for p in program.params)

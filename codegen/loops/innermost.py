@@ -53,12 +53,13 @@ def _nests(block: tuple[Stmt, ...], path: tuple[For, ...], iterations: float, ra
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Statements that stand in no loop inside the last one around them, `path`, under `conditions` there, and how often they run. `rounds`
-    and `entries` say of the body of a loop how often that is gone round and entered, and are 0 of what stands under a condition."""
+    """Statements that stand in no loop inside the last one around them, `path`, under `conditions` there, and how often they run: `turns`,
+    one for all lanes and copies, of which bounds that depend on each other's may leave some out. `rounds` and `entries` say of the body of
+    a loop how often that is gone round and entered, and are 0 of what stands under a condition."""
 
     path: tuple[For, ...]
     conditions: tuple[Expr, ...]
-    iterations: float
+    turns: float
     statements: tuple[Stmt, ...]
     body: tuple[Stmt, ...]
     """What they are part of."""
@@ -79,8 +80,8 @@ def _blocks(body: tuple[Stmt, ...], around: Block, ranges: _Ranges) -> Iterator[
         match s:
             case For():
                 values = _values(s, ranges)
-                count = around.iterations * len(values)
-                inside = Block((*around.path, s), (), count, (), s.body, count, around.iterations)
+                count = around.turns * (min(1, len(values)) if s.kind in ("vector", "unroll") else len(values))
+                inside = Block((*around.path, s), (), count, (), s.body, count, around.turns)
                 if count:
                     yield from _blocks(s.body, inside, {**ranges, s.var: values})
             case If(cond, then, orelse):
@@ -88,7 +89,7 @@ def _blocks(body: tuple[Stmt, ...], around: Block, ranges: _Ranges) -> Iterator[
                 share, conditions = _share(cond, ranges), (*around.conditions, cond)
                 for side, part in ((then, share), (orelse, 1 - share)):
                     if side and part:
-                        yield from _blocks(side, Block(around.path, conditions, around.iterations * part, (), side), ranges)
+                        yield from _blocks(side, Block(around.path, conditions, around.turns * part, (), side), ranges)
             case Alloc():
                 pass
             case _:

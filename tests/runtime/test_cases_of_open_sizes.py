@@ -164,6 +164,13 @@ def test_lanes_that_take_no_part_are_predicted_to_take_as_long_as_others() -> No
     assert predicted(loops.format(3, 64)) > 3 * predicted(loops.format(3, 16))
 
 
+def test_a_copy_of_few_lanes_is_predicted_to_take_as_long_as_one_of_all() -> None:
+    lanes = "for v in 0 .. min(16, M - 16*u) vector 16 { y[i, 16*u + v] = exp(x[i, 16*u + v]) }"
+    loops = f"for i in 0 .. N {{ for u in 0 .. (M + 15) // 16 unroll 2 {{ {lanes} }} }}"
+    function = parse_loops(f"func f(N, M)(x: f32[N, M], out y: f32[N, M]) {{ {loops} }}")
+    assert function_cycles(function, {"N": 64, "M": 17}, MACHINE) == function_cycles(function, {"N": 64, "M": 32}, MACHINE)
+
+
 def test_combining_lanes_is_predicted_to_take_its_time() -> None:
     rows = "for i in 0 .. N {{ alloc t: f32[{0}] registers for v in 0 .. 16 vector 16 {{ t[{1}] = t[{1}] + x[i, v] }} }}"
     assert predicted(rows.format("1", "0")) > 2 * predicted(rows.format("16", "v"))

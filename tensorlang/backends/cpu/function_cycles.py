@@ -87,7 +87,7 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
             asked = {loop.var: max(copies[loop.var], loop.extent or 1) for loop in block.path if loop.kind == "unroll"}
             rates[key] = _Turn(block, vector, asked, machine.lanes(f32), registers, shapes).rate()
         count = 0 if (loop := _serial_loop(block)) is None else trips(loop, sizes)
-        return block.iterations / (width * prod(copies.values())) * rates[key].cycles(count)
+        return block.turns * rates[key].cycles(count)
 
     def cycles(sizes: Mapping[str, int]) -> float:
         own, shared = 0.0, 0.0

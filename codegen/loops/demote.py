@@ -99,14 +99,15 @@ def _move(s: Stmt, lost: set[int], numbers: Iterator[int]) -> Stmt:
         case Alloc(buffer):
             if next(numbers) not in lost:
                 return s
-            return Alloc(replace(buffer, space="stack" if _bytes(buffer) <= STACK_BYTES else "heap", align=64))
+            return Alloc(replace(buffer, space="stack" if buffer_bytes(buffer) <= STACK_BYTES else "heap", align=64))
         case For() | If():
             return map_stmt(s, lambda e: e, lambda e: e, lambda inner: _move(inner, lost, numbers))
         case _:
             return s
 
 
-def _bytes(buffer: Buffer) -> int:
+def buffer_bytes(buffer: Buffer) -> int:
+    """Return how large a buffer is; 0 where that is not known."""
     size = buffer.dtype.size_bytes
     for extent in buffer.shape:
         size *= extent.value if isinstance(extent, Int) else 0

@@ -4,8 +4,8 @@
     →    for k in 0 .. 3 unroll 3 { for j in 0 .. 16 vector 16 { s[j] = s[j] + x[j + k] } }
 
 What an iteration collects in registers then needs no loop to carry it, what iterations have in common is loaded once, and no branch at
-their end is guessed wrong. Only loops within others: what runs once is not worth the code. And only straight code, unless iterations ask
-which one they are: then loops inside are there for each of them, without the question.
+their end is guessed wrong. Only loops within others, or over what registers may then hold: other code that runs once is not worth it. And
+only straight code, unless iterations ask which one they are: then loops inside are there for each of them, without the question.
 
     for p in 0 .. 2 { for j in 0 .. N { y[p, j] = select(index(p) == 0, a[j], b[j]) } }
     →    for p in 0 .. 2 unroll 2 { for j in 0 .. N { y[p, j] = select(index(p) == 0, a[j], b[j]) } }
@@ -13,10 +13,11 @@ which one they are: then loops inside are there for each of them, without the qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
+from codegen.loops.demote import buffer_bytes
 from codegen.loops.nodes import (
     Alloc,
     Binary,
@@ -55,11 +56,16 @@ LET_BYTES = 4
 """Of a value that has a name, most often."""
 
 
-def written_out(function: Function) -> Function:
-    """Return `function` with its short loops unrolled."""
-    made = (s.buffer for s in statements(*function.body) if isinstance(s, Alloc))
+def written_out(function: Function, room: int) -> Function:
+    """Return `function` with its short loops unrolled. `room`: bytes of the largest buffer of the stack that registers may hold instead."""
+    made = [s.buffer for s in statements(*function.body) if isinstance(s, Alloc)]
     sizes = {buffer.name: buffer.dtype.size_bytes for buffer in (*function.params, *made)}
-    return replace(function, body=tuple(_stmt(s, sizes, within=False) for s in function.body))
+    small = {buffer.name for buffer in made if buffer.space == "stack" and 0 < buffer_bytes(buffer) <= room}
+    return replace(function, body=tuple(_stmt(s, sizes, within=_touches(s, small)) for s in function.body))
+
+
+def _touches(s: Stmt, buffers: Collection[str]) -> bool:
+    return any(isinstance(n, Load | Store) and n.buffer in buffers for n in walk(s))
 
 
 def _stmt(s: Stmt, sizes: Mapping[str, int], *, within: bool) -> Stmt:

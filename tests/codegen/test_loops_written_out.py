@@ -20,7 +20,7 @@ from codegen.loops.written_out import written_out
 def made(loop: str, around: str = "for i in 0 .. N") -> str:
     """Return what becomes of a loop within another one."""
     text = f"func f(N)(a: f32[N + 200], out c: f32[N + 200]) {{ {around} {{ {loop} }} }}"
-    after = written_out(parse(text))
+    after = written_out(parse(text), 512)
     verify(after)
     return show(after)
 
@@ -38,6 +38,13 @@ def made(loop: str, around: str = "for i in 0 .. N") -> str:
 )
 def test_a_loop_of_few_iterations_is_written_out(loop: str, copies: str) -> None:
     assert copies in made(loop)
+
+
+@pytest.mark.parametrize(("space", "room", "copies"), [("stack", 12, 1), ("stack", 8, 0), ("registers", 12, 0)])
+def test_a_loop_that_runs_once_is_written_out_where_registers_may_then_hold_what_it_reads(space: str, room: int, copies: int) -> None:
+    filled = "for v in 0 .. 3 vector 3 { p[v] = 1.0_f32 }"
+    text = f"func f()(out c: f32[3]) {{ alloc p: f32[3] {space} {filled} for k in 0 .. 3 {{ c[k] = p[k] }} }}"
+    assert show(written_out(parse(text), room)).count("unroll 3") == copies
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_another_loop_stays(loop: str, around: str) -> None:
 @given(running_functions(), st.integers(0, 5))
 def test_it_keeps_the_results_of_any_function(function: Function, n: int) -> None:
     results = []
-    for f in (function, written_out(function)):
+    for f in (function, written_out(function, 512)):
         verify(f)
         arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
         assert run(f, {"N": n}, arrays) == 0

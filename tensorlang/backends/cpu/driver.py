@@ -311,7 +311,7 @@ def loops_of(
 
     function = _simplified(lanes_by_distance(function, lanes), function)
     function = _simplified(with_partial_sums(function, lanes, vector_registers), without(function, AnyOrder))
-    function = drop_stack_to_registers(carried_rows(written_out(function), room), room)
+    function = carried_rows(drop_stack_to_registers(written_out(function, room), room), room)
     function = with_aligned_rows(with_late_terms_last(function))
     verify(function)
     check_buffers(plan.program.name, function)

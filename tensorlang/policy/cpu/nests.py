@@ -55,6 +55,8 @@ WORTH_SHUFFLING = 0.4
 measured, running maxima of floats take 1.1 times as long in lanes, sums of whole numbers half."""
 LOOP_INSTRUCTIONS = 2
 """Of an iteration: the next number, and a jump."""
+MOST_WRITTEN = 16
+"""Elements of a step that are written out: as many as the fewest registers that a machine has."""
 WORTH_TURNING = 0.9
 """Share of the cycles at most that another order than the one as written has to take."""
 
@@ -195,6 +197,10 @@ class Loops:
     axes: tuple[str, ...]
     distances: Distances
 
+    def of_step(self) -> tuple[str, ...]:
+        """Return the axes inside of the loop over steps, which is the first of all."""
+        return self.axes if self.outside else self.axes[1:]
+
     def of(self, axes: Sequence[str]) -> list[str]:
         """Return all loops, with those of its own in this order."""
         return [*self.outside, *(full(self.name, a) for a in axes)]
@@ -227,23 +233,23 @@ def derive_member(
     *,
     share: bool = True,
     joined: Sequence[Definition] = (),
+    written: bool = False,
 ) -> Wavefront | None:
     """Add the directives for the loops of one member of a group; return the wavefront that they run along, if any. `share`: threads may
-    share diagonals of blocks and steps; `joined`: what else runs in its loops."""
+    share diagonals of blocks and steps; `joined`: what else runs in its loops; `written`: its steps are written out."""
     loops = loops_of(plan, definition, group)
+    if written and loops is not None and (one_by_one := written_order(definition, loops)) is not None:
+        _add_order(d, plan, definition, loops, one_by_one)
+        return None
     if loops is not None and _derive_named(d, definition, loops):
         return None
-    chosen = chosen_order(d, definition, loops) if loops is not None else None
+    chosen = order_of_member(d, plan, definition, group, loops) if loops is not None else None
     if loops is None or chosen is None:
         return None
-    if chosen.axes and _reads_far_back(d, definition, chosen.axes):
-        chosen = replace(chosen, inner=InnerLoops(cycles=chosen.inner.cycles))
-    if _waits_for_parts(d, plan, definition, group, chosen.inner):
-        chosen = replace(chosen, inner=InnerLoops(cycles=cycles_of(d, definition, InnerLoops())))
     in_rows = _in_rows(d, definition, loops, chosen) if len(group) == 1 and not joined else None
     if in_rows is not None:
         chosen = in_rows
-    order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
+    order, name = chosen.axes, definition.tensors[0].name
     front = _wavefront(d, definition, loops, chosen, joined, alone=len(group) == 1) if in_rows is None else None
     front = front if front is None or share else replace(front, shared=0)
     if front is not None:
@@ -256,7 +262,26 @@ def derive_member(
         d.add(d.schedule.distribute(name, at=full(name, within[-1])) if len(definition.pieces) > 1 else d.schedule)
         return None
     if pieces_share_vectors(d, definition, chosen.inner) and {*chosen.inner.vector} <= {*loops.free(order, None)}:
-        separate = None
+        chosen = replace(chosen, separate=None)
+    _add_order(d, plan, definition, loops, chosen)
+    return None
+
+
+def written_order(definition: Definition, loops: Loops) -> Order | None:
+    """Return the order in which all elements of a step are written out; None where these are many or nobody knows how many, or where one of
+    them, which is a sum, may need another."""
+    sizes, axes = extents(definition), loops.axes
+    separate = _separation(definition, loops, axes)
+    if not has_no_sums(definition) and not {*loops.of_step()} <= {*loops.free(axes, separate)}:
+        return None
+    rows = tuple((a, n) for a in reversed(loops.of_step()) if (n := sizes[a] or MOST_WRITTEN + 1) > 1)
+    inner = InnerLoops(rows=rows, written=not has_no_sums(definition))
+    return Order(axes, separate, inner) if inner.points() <= MOST_WRITTEN else None
+
+
+def _add_order(d: Deriver, plan: Plan, definition: Definition, loops: Loops, chosen: Order) -> None:
+    """Add the directives for the loops of a definition in an order."""
+    order, separate, name = chosen.axes, chosen.separate, definition.tensors[0].name
     inner, rest = chosen.inner, definition
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         rest = derive_edge_sums(d, plan, definition, order, separate - len(loops.outside), inner.vector)
@@ -269,7 +294,16 @@ def derive_member(
         inner = late.inner if late is not None else inner
     outer = add_inner_loops(d, rest, order, inner)
     _add_parallel(d, definition, loops, order, separate, outer)
-    return None
+
+
+def order_of_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition], loops: Loops) -> Order | None:
+    """Return the order of the loops of one member of a group that takes the fewest cycles in its steps; None where there is none."""
+    chosen = chosen_order(d, definition, loops)
+    if chosen is not None and chosen.axes and _reads_far_back(d, definition, chosen.axes):
+        return replace(chosen, inner=InnerLoops(cycles=chosen.inner.cycles))
+    if chosen is not None and _waits_for_parts(d, plan, definition, group, chosen.inner):
+        return replace(chosen, inner=InnerLoops(cycles=cycles_of(d, definition, InnerLoops())))
+    return chosen
 
 
 def _in_rows(d: Deriver, definition: Definition, loops: Loops, chosen: Order) -> Order | None:

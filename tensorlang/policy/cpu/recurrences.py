@@ -1,14 +1,14 @@
 """Schedules for tensors that are defined through themselves, or through each other.
 
 order         their loops run in an order that the dependences allow; those that carry none are like those of any other equation (`nests`)
-groups        what needs each other runs by blocks, in joint loops, in lines, by rows, or each by itself
-followers     sums and maps of what a recurrence makes run in its loops, where fewer steps are kept then
+groups        what needs each other runs by blocks, in joint loops, in lines, by rows, written out, or each by itself
+followers     sums and maps of what a recurrence makes run in its loops, where fewer steps are kept then, or registers hold them
 storage       what is no result is kept for as many steps as it is needed
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -30,9 +30,10 @@ from tensorlang.policy.cpu.time_tiles import add_time_tile, best_shared_tile
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
 )
+from tensorlang.policy.cpu.written_steps import has_written_steps, is_quick
 from tensorlang.policy.deriver import Deriver, bytes_of, in_order, is_local, is_threading_profitable, shared_loops
 from tensorlang.policy.folds import folded
-from tensorlang.policy.followers import accumulations, followers, may_follow
+from tensorlang.policy.followers import Follower, accumulations, followers, may_follow
 from tensorlang.policy.legality import in_legal_order, is_proven
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full, owned
@@ -54,10 +55,16 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     if d.plain:
         return
     plan, before = apply(d.program, d.since, d.layouts), d.schedule
-    if not d.at_once and (_derive_accumulated(d, plan, group) or _derive_followed(d, plan, group)):
+    is_written = not d.at_once and has_written_steps(d, plan, group)
+    if not d.at_once and (_derive_accumulated(d, plan, group) or _derive_followed(d, plan, group, is_written)):
         if is_proven(in_legal_order(d)):
             return
         d.schedule = before
+    if is_written:
+        for member in group:
+            derive_member(d, plan, member, group, written=True)
+        add_storage(d, [(member, None) for member in group if is_local(d, member)])
+        return
     if len(group) > 1 and (_derive_steps(d, plan, group) or derive_shared_steps(d, plan, group)):
         return
     if len(group) > 2 and not d.at_once and derive_lines(d, plan, group):
@@ -116,9 +123,10 @@ def _own(d: Deriver, group: Sequence[Definition], found: Sequence[Definition]) -
     return list(takewhile(lambda x: not any(may_follow(d.program, g, x) for g in later), found))
 
 
-def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
+def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition], is_written: bool) -> bool:
     """Add the directives for a recurrence with what needs single steps of it in its loop over steps, where no near cache holds all steps
-    and a few then do, or where a step of which few are kept changes what data name and no more; tell whether it runs so."""
+    and a few then do, where registers hold them (`is_written`), or where a step of which few are kept changes what data name and no more;
+    tell whether it runs so."""
     first, before = plan.placed.nests[statements_of(plan, group[0])[0]].loops[0], d.schedule
     owner, time = owned(first, tensor_table(d.program))
     if any(time not in x.axes for x in group) or any(plan.placed.nests[s].loops[0] != first for x in group for s in statements_of(plan, x)):
@@ -126,30 +134,32 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> boo
     own = {t.name: x.axes.index(time) for x in group for t in x.tensors}
     if all(r.index[own[r.tensor]] == AffineName(time) for x in group for p in x.pieces for r in reads(p.value) if r.tensor in own):
         return False
-    shrunk = [x for x in group if is_local(d, x) and (updated(x) or bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes)]
+    shrunk = [x for x in group if is_local(d, x) and (is_written or updated(x) or bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes)]
     found = followers(d.program, group, own) if shrunk else ()
     found = found[: len(_own(d, group, [x.definition for x in found]))]
+    later = d.program.definitions[next(k for k, x in enumerate(d.program.definitions) if x is group[0]) :]
+    found = tuple(takewhile(lambda x: any(x.definition is y for y in later), found))  # What comes before has its loops.
     found = tuple(takewhile(lambda x: not _is_turned(group[0], time, x.definition, AffineName(x.step)), found))
+    found = tuple(takewhile(lambda x: is_quick(x.definition, x.step), found)) if is_written else found
     read = {r for x in found for r in definition_reads(x.definition)}
     if not any(x.tensors[0].name in read for x in shrunk):
         return False
     backwards = any(x.name == "reverse" and syntax.Id(first) in x.operands for x in d.since.directives)
     if backwards and any(x.offset for x in found):
         return False
-    for x in found:
-        name = x.definition.tensors[0].name
-        binders = [b.name for p in x.definition.pieces for r in reduces(p.value) for b in r.binders]
-        others = [a for a in (*x.definition.axes, *binders) if a != x.step]
-        d.add(in_order(d.schedule, name, [x.step, *others]) if x.definition.axes[:1] != (x.step,) and others else d.schedule)
-        d.add(d.schedule.reverse(full(name, x.step)) if backwards else d.schedule)
-        d.add(d.schedule.shift(full(name, x.step), x.offset) if x.offset else d.schedule)
-    d.add(d.schedule.together(owner, *(x.definition.tensors[0].name for x in found), into=(time,)))
+    _add_followers(d, owner, time, found, {x.definition.tensors[0].name: x.offset for x in found}, backwards=backwards)
     members = [*group, *(x.definition for x in found)]
     shared = apply(d.program, d.since, d.layouts)
+    early = _early(shared, group, found, first) if is_written else {}
+    if any(early.values()):
+        d.schedule = before
+        offsets = {x.definition.tensors[0].name: x.offset - early.get(x.definition.tensors[0].name, 0) for x in found}
+        _add_followers(d, owner, time, found, offsets, backwards=backwards)
+        shared = apply(d.program, d.since, d.layouts)
     summed = {full(x.definition.tensors[0].name, x.step): 1 for x in found if x.step not in x.definition.axes}
     inside = replace(d, at_once=summed)
     for member in members:
-        derive_member(inside, shared, member, members)
+        derive_member(inside, shared, member, members, written=is_written)
     d.schedule = inside.schedule
     start = len(d.schedule.directives)
     add_storage(d, [(member, None) for member in members if is_local(d, member)])
@@ -158,6 +168,36 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition]) -> boo
         d.schedule = before
         return False
     return True
+
+
+def _add_followers(d: Deriver, owner: str, time: str, found: Sequence[Follower], offsets: Mapping[str, int], *, backwards: bool) -> None:
+    """Let followers share the loop over steps of `owner`, each so many steps after its own."""
+    for x in found:
+        name = x.definition.tensors[0].name
+        binders = [b.name for p in x.definition.pieces for r in reduces(p.value) for b in r.binders]
+        others = [a for a in (*x.definition.axes, *binders) if a != x.step]
+        d.add(in_order(d.schedule, name, [x.step, *others]) if x.definition.axes[:1] != (x.step,) and others else d.schedule)
+        d.add(d.schedule.reverse(full(name, x.step)) if backwards else d.schedule)
+        d.add(d.schedule.shift(full(name, x.step), offsets[name]) if offsets[name] else d.schedule)
+    d.add(d.schedule.together(owner, *(x.definition.tensors[0].name for x in found), into=(time,)))
+
+
+def _early(plan: Plan, group: Sequence[Definition], found: Sequence[Follower], step: str) -> dict[str, int]:
+    """Return how many steps earlier each follower finds all that it reads, where the loop over steps makes some of it before its number
+    says: then registers hold it."""
+    parts = [[*group], *([x.definition] for x in found)]
+    own = {s: k for k, members in enumerate(parts) for m in members for s in statements_of(plan, m)}
+    try:
+        with limited():
+            least = distances_of(plan.placed, own).least_between(step)
+    except OperationLimit:
+        return {}
+    slack = {k: [n for (p, q), n in least.items() if q == k != p] for k in range(1, len(parts))}
+    return {
+        x.definition.tensors[0].name: max(0, min(n for n in slack[k] if n is not None))
+        for k, x in enumerate(found, 1)
+        if slack[k] and None not in slack[k]
+    }
 
 
 def _is_turned(member: Definition, time: str, follower: Definition, step: Slot) -> bool:

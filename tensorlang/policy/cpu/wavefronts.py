@@ -256,7 +256,7 @@ def _latency(group: Sequence[Definition], e: Expr, innermost: str | None) -> flo
         if isinstance(n, Read):
             return FORWARD_CYCLES if steps_before(n) else 0.0
         below = max(map(path, children(n)), default=0.0)
-        return below + _operation_cycles(n, is_float) if below else 0.0
+        return below + operation_cycles(n, is_float) if below else 0.0
 
     return path(e) / min(filter(None, map(steps_before, reads(e))), default=1)
 
@@ -273,14 +273,14 @@ def waiting_cycles(group: Sequence[Definition]) -> float:
             if isinstance(n, Read) and n.tensor in made:
                 return until(made[n.tensor]) if n.index == own and made[n.tensor] is not x else 0.0
             below = [found for c in children(n) if (found := path(c)) is not None]
-            return max(below) + (LOAD_CYCLES if isinstance(n, Read) else _operation_cycles(n, is_float)) if below else None
+            return max(below) + (LOAD_CYCLES if isinstance(n, Read) else operation_cycles(n, is_float)) if below else None
 
         return max(path(p.value) or 0.0 for p in x.pieces)
 
     return max(map(until, group))
 
 
-def _operation_cycles(e: Expr, is_float: bool) -> float:
+def operation_cycles(e: Expr, is_float: bool) -> float:
     match e:
         case Call():
             return CALL_CYCLES

@@ -1,0 +1,84 @@
+"""Recurrences of few elements in a step: written out where lanes would wait for each other, and the same results bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from scheduled_programs import assert_same, operator
+
+from codegen.loops.nodes import Alloc
+from codegen.loops.walk import statements
+from tensorlang.backends.cpu.driver import loops_of
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+WIDE = Machine(target="cpu", threads=1)
+MACHINES = pytest.mark.parametrize("machine", [WIDE, replace(WIDE, vector_bytes=16, vector_registers=16)], ids=["wide", "narrow"])
+EQUATIONS = """
+    x[0, i] = a[i]
+    k[t, i] = if i == 0 then x[t, 1] - x[t, 0] else if i == 1 then x[t, 0] * (28 - x[t, 2]) else x[t, 0] * x[t, 1]  for t in 0..T, i in 0..3
+    x[t + 1, i] = x[t, i] + 2 * k[t, i]   for t in 0..T, i in 0..3"""
+PRODUCTS = """
+    p[0, i, j] = if i == j then 1 else 0   for i in 0..2, j in 0..2
+    p[t + 1, i, j] = (sum(k in 0..2) p[t, i, k] * m[t, k, j]) - p[t, j, i]   for t in 0..T, i in 0..2, j in 0..2"""
+RING = """
+    s[0, i] = 0   for i in 0..5
+    s[t + 1, i] = if i == 0 then m[t, 0, 0] - s[t, 4] else s[t, (i + 4) % 5]   for t in 0..T, i in 0..5"""
+SIGNATURE = "a: i32[3], m: i32[T, 2, 2]) -> "
+
+
+def directives(program: Program, machine: Machine) -> list[str]:
+    return [show(d) for d in derive(program, machine).directives]
+
+
+@MACHINES
+@pytest.mark.parametrize(
+    ("result", "body"),
+    [
+        ("y: i32[3]", EQUATIONS + "\n y[i] = x[T, i]"),
+        ("y: i32[T, 3]", EQUATIONS + "\n y[t, i] = x[t + 1, i] - x[t, i]"),
+        ("y: i32[T]", PRODUCTS + "\n y[t] = sum(i in 0..2, j in 0..2) p[t + 1, i, j]   for t in 0..T"),
+        ("y: i32[T]", RING + "\n y[t] = sum(i in 0..5) s[t + 1, i]   for t in 0..T"),
+    ],
+    ids=["equations", "differences of steps", "products", "a ring"],
+)
+def test_elements_that_need_others_of_their_step_are_computed_one_by_one(result: str, body: str, machine: Machine) -> None:
+    program = operator(f"{SIGNATURE}({result})", body)
+    plan = proven(program, derive(program, machine))
+    assert not [d for d in directives(program, machine) if d.startswith("vectorize") and not d.startswith("vectorize y")]
+    for steps in (0, 1, 5):
+        assert_same(program, plan, {"T": steps})
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        (
+            "a: f32[8], m: f32[T, 8]) -> (y: f32[8])",
+            "x[0, i] = a[i]\n x[t + 1, i] = logsumexp(k in 0..8) (x[t, k] + m[t, i]) for t in 0..T, i in 0..8\n y[i] = x[T, i]",
+        ),
+        (
+            "a: f32[4], m: f32[T, 4]) -> (y: f32[4])",
+            "x[0, i] = a[i]\n x[t + 1, i] = 0.5 * x[t, i] + m[t, i] for t in 0..T, i in 0..4\n y[i] = x[T, i]",
+        ),
+        (
+            "a: f32[N], m: f32[T, N]) -> (y: f32[N])",
+            "x[0, i] = a[i]\n x[t + 1, i] = m[t, i] - x[t, N - 1 - i] for t in 0..T, i in 0..N\n y[i] = x[T, i]",
+        ),
+    ],
+    ids=["functions", "elements that need their own alone", "many elements"],
+)
+def test_lanes_run_where_elements_one_by_one_are_more_work(signature: str, body: str) -> None:
+    assert any(d.startswith("vectorize x") for d in directives(operator(signature, body), WIDE))
+
+
+@pytest.mark.parametrize("result", ["y: i32[3]", "y: i32[T, 3]"])
+def test_registers_hold_a_step_that_is_written_out(result: str) -> None:
+    read = "y[i] = x[T, i]" if result == "y: i32[3]" else "y[t, i] = x[t + 1, i]"
+    program = operator(f"{SIGNATURE}({result})", f"{EQUATIONS}\n {read}")
+    lowered = loops_of(proven(program, derive(program, WIDE)), "f", threads=1)
+    assert {s.buffer.space for s in statements(*lowered.function.body) if isinstance(s, Alloc)} == {"registers"}

@@ -138,7 +138,7 @@ def _shared(body: tuple[Stmt, ...], scope: _Scope) -> tuple[Stmt, ...]:
         own = free_vars(e) | {p.name for p in parts if isinstance(p, Name)} | read
         if not any(map(_takes_long, parts)) or own & bound or read & written or any(isinstance(p, ValueIndex) for p in parts):
             return False
-        return is_harmless(parts, scope.algebra, scope.buffers)
+        return is_safe(parts, scope.algebra, scope.buffers)
 
     def computed(nodes: Iterable[Node]) -> Iterator[Expr]:
         for node in nodes:
@@ -195,8 +195,8 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
         if not all(p.buffer not in written or _is_kept(p, loop, scope) for p in loads):
             return False
         if not any(map(_takes_long, parts)) or when == "perhaps":
-            return scope.is_of_float(e) and (when == "always" or is_harmless(parts, scope.algebra, scope.buffers))
-        return when == "always" or is_harmless(parts, scope.algebra, scope.buffers)
+            return scope.is_of_float(e) and (when == "always" or is_safe(parts, scope.algebra, scope.buffers))
+        return when == "always" or is_safe(parts, scope.algebra, scope.buffers)
 
     def rewrite(e: Expr, when: _When = "always") -> Expr:
         if movable(e, when):
@@ -252,7 +252,7 @@ def _asks_lanes(cond: Expr) -> bool:
     return not any(isinstance(p, Load | Name) for p in walk(cond))
 
 
-def is_harmless(parts: Sequence[Node], algebra: Algebra, buffers: Mapping[str, Buffer]) -> bool:
+def is_safe(parts: Sequence[Node], algebra: Algebra, buffers: Mapping[str, Buffer]) -> bool:
     """Tell whether parts of an expression may be computed whatever conditions inside hold: they read what is there, and divide by no
     integer that is 0."""
     divided = any(

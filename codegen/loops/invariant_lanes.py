@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from codegen.dtypes import DType
-from codegen.loops.hoist import is_harmless
+from codegen.loops.hoist import is_safe
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     Alloc,
@@ -170,7 +170,7 @@ class _Kept:
             return False
         if always and self.known.dtype(e).is_float:
             return True
-        return self._is_of_float(e) and (always or self._is_harmless(parts, loops))
+        return self._is_of_float(e) and (always or self._is_safe(parts, loops))
 
     def _takes_long(self, e: Node) -> bool:
         return (isinstance(e, Binary) and e.op == "/") or (isinstance(e, Call) and e.fn not in _QUICK) or self._is_of_float(e)
@@ -179,11 +179,11 @@ class _Kept:
         """Tell whether an expression is an integer made of a float."""
         return isinstance(e, Cast) and e.dtype.is_integer and self.known.dtype(e.value).is_float
 
-    def _is_harmless(self, parts: Sequence[Node], loops: tuple[For, ...]) -> bool:
+    def _is_safe(self, parts: Sequence[Node], loops: tuple[For, ...]) -> bool:
         algebra = self.algebra
         for loop in loops:
             algebra = algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
-        return is_harmless(parts, algebra, self.known.buffers)
+        return is_safe(parts, algebra, self.known.buffers)
 
     def _keep(self, e: Expr, loops: tuple[For, ...]) -> None:
         known = self.found.setdefault(e, {})

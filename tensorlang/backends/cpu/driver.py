@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -65,8 +66,8 @@ from codegen.store import Cache
 from polyhedral.expr import Int
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAIN, Artifact, Requirement, SizeCase
-from tensorlang.backends.cpu.size_cases import Planned, most_scanned, with_cases
-from tensorlang.diagnostics import error
+from tensorlang.backends.cpu.size_cases import Planned, most_scanned, telling, with_cases
+from tensorlang.diagnostics import CompileError, error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
@@ -145,7 +146,18 @@ def compile_kernel(
         stored = {name: layout.where(known) for name, layout in (layouts or {}).items()}
         return plan_kernel(own, machine, schedule, knobs, stored, constants, None, rules)
 
-    scheduled = scheduled_by(rules)
+    def scheduled_for_samples() -> tuple[Mapping[str, int], Scheduled]:
+        """Return a schedule, and the samples that it is for."""
+        met = (rules and rules.at) or NO_SIZES
+        if rules is not None and met and rules.cases and schedule is None:
+            samples = telling(program, met)
+            usual = replace(rules, at=samples, sampled=True)
+            if samples != met and not any(one.is_written(program) for one in (rules, usual)):
+                with suppress(CompileError):
+                    return samples, scheduled_by(usual)
+        return met, scheduled_by(rules)
+
+    samples, scheduled = scheduled_for_samples()
     clock("schedule")
     of_target = partial(
         loops_of,
@@ -161,6 +173,7 @@ def compile_kernel(
     if rules is not None and rules.at and rules.cases and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
         lowered, cases, added = with_cases(
             Planned(scheduled, lowered),
+            samples,
             rules.at,
             lambda at, known: scheduled_by(replace(rules, at=at, sampled=not known), known),
             lambda other: of_target(other.plan, threads=threads, most=most_scanned(lowered), proves=False),

@@ -8,6 +8,9 @@
 Every case is right for all sizes that it asks for; the first whose condition holds runs, and the last has none, so each combination of
 sizes is in just one. What their loops are predicted to take is compared at points of a grid.
 
+The samples are the sizes of the call that a kernel is made for. Where that has hardly anything to do, they are usual sizes instead: what
+suits so few tells nothing of calls that take long.
+
 Where a size is a small number, axes merge, rows are written out, and lanes are rows: what is derived, proven and lowered then is the
 program with that number. One is looked at for each size, a few for lengths of rows, where the loops at hand take long for what there is
 to do.
@@ -23,7 +26,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from itertools import chain, combinations, product
-from math import inf, isqrt, log
+from math import ceil, inf, isqrt, log
 from operator import eq, ge, le, ne
 from typing import Literal, TypeAlias
 
@@ -41,6 +44,7 @@ from tensorlang.planning import Scheduled
 from tensorlang.policy.cpu.cost import START_CYCLES
 from tensorlang.policy.deriver import Exactly
 from tensorlang.policy.machine import Machine
+from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.widths import LARGEST
 
@@ -84,6 +88,8 @@ GAIN = 0.7
 """What a case has to take somewhere of what would run there otherwise."""
 MARGIN = 0.85
 """What it has to take for a gain to be counted: what is predicted is not what is measured."""
+APART = 5
+"""How many times as large a number of a size is at most, from a few to the samples, as the one before at which loops are compared."""
 DREADED = 3
 """How many times as much a loss counts as a gain."""
 NEAR = 1.5
@@ -144,7 +150,7 @@ class _Case:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Numbers of each size that loops are compared at: one, that of the samples, many, and numbers between these."""
+    """Numbers of each size that loops are compared at: one, a few, that of the samples, many, and numbers between these."""
 
     steps: Mapping[str, tuple[int, ...]]
     points: tuple[tuple[int, ...], ...]
@@ -158,12 +164,13 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """What cases are looked for. `at`: the samples of its own sizes that `base` is scheduled for; `scheduled_at` schedules for others, and
-    with sizes that are numbers, `loops` lowers that. Both raise CompileError where there is no such schedule, `loops` Unfit for loops that
-    are too long."""
+    """What cases are looked for. `at`: the samples of its own sizes that `base` is scheduled for, `met`: what these were at the call it is
+    made for; `scheduled_at` schedules for others, and with sizes that are numbers, `loops` lowers that. Both raise CompileError where there
+    is no such schedule, `loops` Unfit for loops that are too long."""
 
     base: Planned
     at: Mapping[str, int]
+    met: Mapping[str, int]
     scheduled_at: ScheduledAt
     loops: Callable[[Scheduled], Lowered]
     cycles: Cycles
@@ -185,15 +192,31 @@ class _Kernel:
         return opened(planned.lowered.function, base.function, known) if base.params == planned.lowered.params else None
 
 
+def telling(program: Program, met: Mapping[str, int]) -> Mapping[str, int]:
+    """Return samples that tell what suits a program: the sizes that were `met`, but usual ones where there is so little to do that nothing
+    takes long, at an operation a cycle."""
+    own = _own(program, met)
+    return {**met, **_usual(own)} if operations(program, own) < UNNOTICED else met
+
+
+def _own(program: Program, at: Mapping[str, int]) -> dict[str, int]:
+    return {name: at[name] for name in program.sizes if name in at}
+
+
 def with_cases(
-    base: Planned, at: Mapping[str, int], scheduled_at: ScheduledAt, loops: Callable[[Scheduled], Lowered], machine: Machine
+    base: Planned,
+    at: Mapping[str, int],
+    met: Mapping[str, int],
+    scheduled_at: ScheduledAt,
+    loops: Callable[[Scheduled], Lowered],
+    machine: Machine,
 ) -> tuple[Lowered, tuple[SizeCase, ...], tuple[Planned, ...]]:
     """Return the loops of a kernel with those of its cases, the cases, none where one serves all sizes, and what was planned for each.
-    `at`: the samples that `base` was scheduled for; `scheduled_at` schedules for others, and with sizes that are numbers, `loops` lowers
-    what it returns."""
+    `at`: the samples that `base` was scheduled for, which `telling` made of those that were `met`; `scheduled_at` schedules for others, and
+    with sizes that are numbers, `loops` lowers what it returns."""
     program = base.scheduled.plan.program
-    own = {name: at[name] for name in program.sizes if name in at}
-    kernel = _Kernel(base, own, lambda sample, known: scheduled_at({**at, **sample}, known), loops, _predicted(base, own, machine), machine)
+    own, predicted = _own(program, at), _predicted(base, _own(program, at), machine)
+    kernel = _Kernel(base, own, _own(program, met), lambda other, known: scheduled_at({**at, **other}, known), loops, predicted, machine)
     found = _with_known_sizes(kernel)
     if len(own) <= MOST_SIZES or _nodes(base) <= MOST_LOOKED_AT:
         found += _for_ranges(kernel, found)
@@ -261,12 +284,15 @@ def _usual(at: Mapping[str, int]) -> dict[str, int]:
     return {name: USUAL if size < FEWEST else size for name, size in at.items()}
 
 
-def _samples(at: Mapping[str, int], known: Mapping[str, int]) -> Iterator[tuple[int, dict[str, int]]]:
-    """Yield other samples, with the number of sizes of which there are few or many: usual ones, few or many of one, few of two."""
+def _samples(kernel: _Kernel, known: Mapping[str, int]) -> Iterator[tuple[int, Mapping[str, int]]]:
+    """Yield other samples, with the number of sizes of which there are few or many: usual ones, those that were met, few or many of one,
+    few of two."""
+    at = kernel.at
     usual = _usual(at)
     few = [{name: n} for name, size in at.items() for n in _few(size, known.get(name, 0))]
     many = [{name: _many(size)} for name, size in at.items()]
     yield from [(0, usual)] if usual != at else []
+    yield from [(1, kernel.met)] if kernel.met != at else []
     yield from ((1, {**usual, **one}) for one in (*few, *many))
     yield from ((2, {**usual, **a, **b}) for a, b in combinations(few, 2) if a.keys() != b.keys())
 
@@ -283,7 +309,7 @@ def _for_ranges(kernel: _Kernel, numbers: Sequence[Planned]) -> list[Planned]:
     seen = {kernel.base.scheduled.schedule.directives}
     made, found, most = 0, list[Planned](), max(MOST_FOR_RANGES, _nodes(kernel.base) // 2)
     program, tried = kernel.base.scheduled.plan.program, set[int]()
-    samples = [s for s in _samples(kernel.at, _largest(numbers)) if operations(program, s[1])]
+    samples = [s for s in _samples(kernel, _largest(numbers)) if operations(program, s[1])]
     for _ in range(MOST_SAMPLES):
         dear = _dearnesses(kernel, [kernel.base, *numbers, *found], [sample for _, sample in samples])
         every = enumerate(zip(samples, dear, strict=True))
@@ -363,7 +389,10 @@ def _dearness(kernel: _Kernel, name: str, n: int) -> float:
 
 
 def _steps(size: int, least: int = 1) -> tuple[int, ...]:
-    return tuple(sorted({least, isqrt(FEW[-1] * size), size, isqrt(TIMES) * size, TIMES * size}))
+    few = max(least, FEW[-1])
+    count = max(0, ceil(log(size / few, APART))) if size else 0
+    between = (round(few * (size / few) ** (k / count)) for k in range(count))
+    return tuple(sorted({least, *between, size, isqrt(TIMES) * size, TIMES * size}))
 
 
 def _grid(at: Mapping[str, int], known: Mapping[str, int], apart: Container[str] = ()) -> _Grid:

@@ -27,8 +27,8 @@ def derivatives(
     n: Call, slope: Value, by: Sequence[Value], forward: Callable[..., Value], asked: Sequence[bool] = (True, True, True)
 ) -> tuple[Value | None, ...]:
     """Return the derivatives of a number by those of the values `by` that are `asked` for, None for the others. `forward` makes of all
-    these values another one for the graph, by which the derivative is `slope`. Raises Unsupported where something else than kernels makes it, or
-    one that has no derivative."""
+    these values another one for the graph, by which the derivative is `slope`. Raises Unsupported where something else than kernels makes
+    it, or one that has no derivative."""
     by = [_another(n, value) if value in by[:k] else value for k, value in enumerate(by)]
     start = len(n.builder.nodes)
     made = forward(*by)

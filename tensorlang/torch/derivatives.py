@@ -67,10 +67,23 @@ def scattered_under_mask(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Te
     return grad.new_zeros(count).index_add(0, at, torch.where(mask, grad, 0).reshape(-1)).reshape(sizes)
 
 
+def beyond(grad: Tensor, x: Tensor, by: float) -> Tensor:
+    """Of what is 0 between `-by` and `by`, and beyond them varies as `x` does."""
+    return torch.where((x >= -by) & (x <= by), 0, grad)
+
+
+def nothing(size: Sequence[int], **options: Any) -> Tensor:
+    """Zeros that torch writes nowhere."""
+    return torch.zeros(size, **options)
+
+
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.max_pool3d_with_indices_backward.default: greatest_of_windows(3),
     aten.adaptive_max_pool2d_backward.default: greatest_of_windows(2),
     aten.adaptive_max_pool3d_backward.default: greatest_of_windows(3),
+    aten.softshrink_backward.default: beyond,
+    aten.hardshrink_backward.default: beyond,
+    aten._efficientzerotensor.default: nothing,
     aten._cdist_backward.default: distances,
     aten._pdist_backward.default: distances_of_pairs,
     aten._weight_norm_interface_backward.default: weights_of_directions,

@@ -356,6 +356,7 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         "distances": (lambda a, b: sum(torch.cdist(a, b, p) for p in (1, 2, 3, inf)), (X, X + 1)),
         "distances of pairs": (torch.pdist, (Y,)),
         "weights of directions": (lambda v, g: torch._weight_norm(v, g, 0), (Y, made(3, 1))),
+        "signs, and what is shrunk": (lambda a: torch.sgn(a) * a + F.softshrink(a) + F.hardshrink(a, 1), (X,)),
         "what a mask writes": (lambda a, b: a.masked_scatter(a > 0, b), (X, made(30))),
         "attention": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), (HEADS, HEADS + 1, HEADS - 1, made(3, 3))),
         "attention of one tensor": (lambda x: F.scaled_dot_product_attention(x, x, x), (HEADS,)),

@@ -38,7 +38,7 @@ from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
 from tensorlang.torch.foreign import Call, Piece, held_values, steps_around_foreign
-from tensorlang.torch.output_layouts import OutputLayout, leave_out, output_layouts, output_views
+from tensorlang.torch.output_layouts import InputView, OutputLayout, input_views, leave_out, output_layouts, output_views
 from tensorlang.torch.program import DRAW, Array, Program, size_input
 from tensorlang.torch.tensors import array_of, tensor_of
 
@@ -142,8 +142,9 @@ def _compiled(graph: Any, part: _Part, options: Mapping[str, Any], importer: Rea
     to_derivatives = part is _Part.BACKWARD  # each of which has memory of its own, as torch adds to them in place
     layouts = {} if to_derivatives else output_layouts(graph)
     leave_out(graph, layouts)
+    of_inputs = input_views(graph, range(_results())) if part is _Part.FORWARD else {}
     views = {} if to_derivatives else output_views(graph)
-    lying = {*range(width), *(base for base, _ in views.values())} - layouts.keys() - views.keys()
+    lying = {*range(width), *(base for base, _ in views.values())} - layouts.keys() - of_inputs.keys() - views.keys()
     parameters = frozenset(placeholders[k].name for k in _parameters(values, part))
 
     def whole(piece: Any, returned: Collection[int]) -> _Graph:
@@ -151,13 +152,19 @@ def _compiled(graph: Any, part: _Part, options: Mapping[str, Any], importer: Rea
 
     steps = steps_around_foreign(graph, importer.serves)
     if not steps:
-        return _Captured(whole(graph, lying), layouts, views, effects, width)
+        return _Captured(whole(graph, lying), layouts, of_inputs, views, effects, width)
     for step in steps:
         if isinstance(step, Call):
             _log.info("torch calls `%s`, which is no operator of its own, between what is compiled", step.node.target)
     pieces = {step: whole(step.graph, range(len(step.returned))) for step in steps if isinstance(step, Piece)}
     cut = _Cut([node.name for node in placeholders], held_values(graph), steps, pieces, graph.graph.output_node().args[0])
-    return _Captured(cut, layouts, views, effects, width)
+    return _Captured(cut, layouts, of_inputs, views, effects, width)
+
+
+def _results() -> int:
+    """Return how many outputs of a graph are not there for the derivatives alone: what inputs become, and what is returned."""
+    known = torch._guards.TracingContext.get().fw_metadata
+    return known.num_mutated_inp_runtime_indices + len(known.output_info)  # type: ignore[no-any-return]
 
 
 def _whole(graph: Any, parameters: Collection[str], options: Mapping[str, Any], importer: ReadsAten, returned: Collection[int]) -> _Graph:
@@ -371,6 +378,7 @@ class _Captured:
 
     graph: _Graph | _Cut
     layouts: Mapping[int, OutputLayout]
+    of_inputs: Mapping[int, InputView]
     views: Mapping[int, tuple[int, OutputLayout]]
     effects: tuple[Effect, ...]
     width: int
@@ -380,6 +388,8 @@ class _Captured:
         results = self.graph(args)
         for k, layout in self.layouts.items():
             results[k] = layout.made(args)
+        for k, view in self.of_inputs.items():
+            results[k] = view.made(args)
         for k, (base, layout) in self.views.items():
             results[k] = layout.of(results[base], args)
         for effect in self.effects:

@@ -6,6 +6,8 @@ of them is computed.
 
     x[:, x.shape[1] - 2 :]     extents [rows, 2], strides [columns, 1], beginning at columns - 2
 
+What derivatives read of the inputs, as they are or views of them, is such further outputs of a graph: these are the tensors themselves.
+
 Of other outputs, views share the memory of what they are views of, as in torch: who writes to one of them changes the others.
 
     y = x + 1; return y, y[0]  y is computed, and the second output is made of it
@@ -53,16 +55,34 @@ class OutputLayout:
         """Return a view of a tensor in this layout."""
         return tensor.as_strided(*self._numbers(args))
 
+    def of_input(self, tensor: torch.Tensor, start: Number, args: Sequence[Any]) -> torch.Tensor:
+        """Return a view of an argument in this layout, whose beginning is `start` in symbols."""
+        size, stride, first = self._numbers(args)
+        return tensor.as_strided(size, stride, tensor.storage_offset() + first - self._number(start, args))
+
     def _numbers(self, args: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """Return extents, strides and where it begins."""
+        size, stride = (tuple(self._number(n, args) for n in of) for of in (self.value.shape, self.value.stride()))
+        return size, stride, self._number(self.value.storage_offset(), args)
 
-        def number(n: Number) -> int:
-            if isinstance(n, int):
-                return n
-            expression = n.node.expr
-            return int(expression.xreplace({s: _told(args, *self.symbols[s]) for s in expression.free_symbols}))
+    def _number(self, n: Number, args: Sequence[Any]) -> int:
+        if isinstance(n, int):
+            return n
+        expression = n.node.expr
+        return int(expression.xreplace({s: _told(args, *self.symbols[s]) for s in expression.free_symbols}))
 
-        return tuple(map(number, self.value.shape)), tuple(map(number, self.value.stride())), number(self.value.storage_offset())
+
+@dataclass(frozen=True, slots=True)
+class InputView:
+    """An output that is an input, the one at `place`, or with a layout a view of it; `start` is where the input begins, in symbols."""
+
+    place: int
+    start: Number
+    layout: OutputLayout | None
+
+    def made(self, args: Sequence[Any]) -> torch.Tensor:
+        tensor: torch.Tensor = args[self.place]
+        return tensor if self.layout is None else self.layout.of_input(tensor, self.start, args)
 
 
 def output_layouts(graph: Any) -> dict[int, OutputLayout]:
@@ -79,6 +99,27 @@ def output_layouts(graph: Any) -> dict[int, OutputLayout]:
         for k, (node, info) in enumerate(zip(returned, known.output_info, strict=False), known.num_mutated_inp_runtime_indices)
         if info.output_type == OutputType.alias_of_input
     }
+
+
+def input_views(graph: Any, places: Container[int]) -> dict[int, InputView]:
+    """Let a graph, which is changed, return nothing for the outputs, but those at `places`, that are inputs which stay as they are, or
+    views of them. Return what these are, by their places."""
+    context = torch._guards.TracingContext.try_get()
+    known = None if context is None else context.fw_metadata
+    (output,) = graph.graph.find_nodes(op="output")
+    given = graph.graph.find_nodes(op="placeholder")
+    changed = {given[k] for k in known.mutated_inp_runtime_indices} if known is not None else set(given)
+    symbols, found = dict(_symbols(graph)), dict[int, InputView]()
+    for k, node in enumerate(output.args[0]):
+        if k in places or not isinstance(node, torch.fx.Node) or not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        base = _source(node)
+        if base.op == "placeholder" and base not in changed and base.meta["val"].dtype == node.meta["val"].dtype:
+            layout, start = OutputLayout(node.meta["val"], symbols), base.meta["val"].storage_offset()
+            if base is node or layout.is_told():
+                found[k] = InputView(given.index(base), start, None if base is node else layout)
+    leave_out(graph, found)
+    return found
 
 
 def output_views(graph: Any) -> dict[int, tuple[int, OutputLayout]]:
@@ -105,15 +146,20 @@ def output_views(graph: Any) -> dict[int, tuple[int, OutputLayout]]:
 
 def _base(node: Any) -> Any:
     """Return what the graph computes that a value is a view of, and that lies in memory without gaps; None where there is no such thing."""
-    value, base = node.meta.get("val"), node
-    while (before := _viewed(base)) is not None:
-        base = before
+    value, base = node.meta.get("val"), _source(node)
     whole = base.meta.get("val")
     if base is node or base.op != "call_function" or not isinstance(whole, torch.Tensor) or whole.dtype != value.dtype:
         return None
     order = order_of(whole)
     lies_whole = is_row_major(whole if order is None else whole.permute(order)) and statically_known_true(whole.storage_offset() == 0)
     return base if lies_whole else None
+
+
+def _source(node: Any) -> Any:
+    """Return what a value is a view of that is none itself."""
+    while (before := _viewed(node)) is not None:
+        node = before
+    return node
 
 
 def _viewed(node: Any) -> Any:

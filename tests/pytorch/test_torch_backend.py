@@ -375,6 +375,21 @@ def test_derivatives_have_memory_of_their_own_for_any_sizes() -> None:
         close((a.grad, b.grad), (torch.full((1, 4), 2.0 * rows), torch.full((rows, 4), 2.0)))
 
 
+def test_what_derivatives_read_of_inputs_is_these_themselves_wherever_they_lie() -> None:
+    def run(x: Tensor, w: Tensor) -> Tensor:
+        return torch.sin(x[1:] @ w)
+
+    fast = compiled(run)
+    w = torch.randn(4, 3, requires_grad=True)
+    for start in (0, 2):
+        x, saved = torch.randn(6, 4)[start:][:3].requires_grad_(), list[Tensor]()
+        wanted = torch.autograd.grad(run(x, w).sum(), (x, w))
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, saved=saved: saved.append(t) or t, lambda t: t):
+            y = fast(x, w)
+        close(torch.autograd.grad(y.sum(), (x, w)), wanted)
+        assert {x[1:].data_ptr(), w.data_ptr()} <= {t.data_ptr() for t in saved}
+
+
 def test_what_is_dropped_has_no_derivative() -> None:
     x = torch.rand(40, 50).add_(1).requires_grad_()
     y = compiled(lambda x: F.dropout(halved(x * x), 0.25))(x)

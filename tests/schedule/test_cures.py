@@ -255,6 +255,22 @@ def test_a_loop_that_tensors_share_is_not_called_as_another_of_theirs() -> None:
     assert (problem.code, problem.title) == ("S0106", "`y` has a loop `j` already")
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("at g in h at y.i", "S0102 `at` cannot be read: `y.i` is no loop of `h`"),
+        ("at g in x at i", "S0105 `x` is an input: it has no loops"),
+        ("inline h\n    at g in h at h.i", "S0105 `h` is no tensor of this operator"),
+    ],
+)
+def test_a_place_in_a_reader_is_one_of_its_loops(lines: str, told: str) -> None:
+    start = PLACED.index("    at g at y.i")
+    with pytest.raises(CompileError) as caught:
+        legal(f"{PLACED[:start]}    {lines}\n}}\n")
+    (problem,) = caught.value.diagnostics
+    assert f"{problem.code} {problem.title}" == told and (problem.help or "").endswith("legal")
+
+
 PLACED = """op middle(x: f32[N]) -> (y: f32[N]) where N >= 3 {
     g[i] = x[i] + x[N - 1 - i]
     h[i] = g[i] * x[i]

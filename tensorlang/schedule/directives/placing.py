@@ -122,7 +122,7 @@ def _at(state: State, directive: syntax.Directive) -> None:
     wanted = operands.name(directive, operands.the(directive, "at"))
     reader = operands.phrase(directive, "in")
     if reader is not None and len(reader) == 1:
-        wanted = full(operands.name(directive, reader[0]), owned(wanted, tensor_table(state.program))[1])
+        wanted = _loop_in(state, directive, operands.name(directive, reader[0]), wanted)
     consumer, loop = loop_of(state, directive, wanted, outside=stage)
     if consumer is stage:
         raise error("S0208", f"`{name}` cannot be computed inside its own loop `{loop}`", directive.span)
@@ -139,6 +139,16 @@ def _at(state: State, directive: syntax.Directive) -> None:
         raise error("S0208", title, directive.span, help="compute them at the root")
     put(state, replace(stage, inside=(consumer.name, loop)))
     state.about_tensors.put(stage.name, ComputedAt(loop), directive)
+
+
+def _loop_in(state: State, directive: syntax.Directive, reader: str, loop: str) -> str:
+    """Return the full name of a loop of a reader, which may be written so. Raises S0102 for that of another tensor, S0105 for no reader."""
+    if loop in stage_of(state, directive, reader).loops:
+        return loop
+    owner, local = owned(loop, tensor_table(state.program))
+    if owner not in ("", reader):
+        operands.bad(directive, f"`{loop}` is no loop of `{reader}`", f"write one of the two: `in {reader} at {local}`, or `at {loop}`")
+    return full(reader, local)
 
 
 def _is_point_by_point(stage: Stage) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import permutations
 from math import gcd, prod
 from typing import Any, Literal, TypeAlias, assert_never
@@ -33,6 +34,12 @@ from tensorlang.tensor.widths import LARGEST
 
 PREFIX = "size."
 """What names of symbols begin with in programs: no name that a program gives does."""
+
+MOST_PARTS = 64
+"""A proof that a size is 0 or more is given up where it takes more sums of sides of choices than this: they double with each choice."""
+
+LONGEST_SIDE = 400
+"""So many characters are shown of each side of a choice."""
 
 Relation: TypeAlias = Literal["<", "<=", "==", "!=", ">=", ">"]
 NEGATED: Mapping[Relation, Relation] = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">": "<="}
@@ -264,25 +271,11 @@ class Symbols:
 
     def is_proven(self, formula: Formula, relation: Relation) -> bool:
         """Tell whether `formula relation 0` holds for all sizes of which what was assumed holds. False says nothing."""
-        return holds_between(*range_of(formula), relation) or any(all(map(self._is_least, least)) for least in _as_least(formula, relation))
-
-    def _is_least(self, formula: Formula) -> bool:
-        """Tell whether a formula is surely 0 or more: by its range, by something that was assumed, or, of the larger or the smaller of two,
-        by one of them or by both."""
-        if range_of(formula)[0] >= 0:
+        if holds_between(*range_of(formula), relation):
             return True
-        known = (g for c in self.assumed for least in _as_least(c.formula, c.relation) if c.relation != "!=" for g in least)
-        if any(range_of(formula - g)[0] >= 0 for g in known):
-            return True
-        for monomial, factor in formula.terms.items():
-            match monomial:
-                case (Choice() as choice,):
-                    rest = formula.without(monomial)
-                    sides = (self._is_least(rest.plus(side, factor)) for side in choice.sides)
-                    return any(sides) if (choice.which == "max") == (factor > 0) else all(sides)
-                case _:
-                    pass
-        return False
+        known = [g for c in self.assumed if c.relation != "!=" for least in _as_least(c.formula, c.relation) for g in least]
+        found: dict[Formula, bool] = {}
+        return any(all(_is_least(part, known, found) for part in least) for least in _as_least(formula, relation))
 
     def decided(self, formula: Formula, relation: Relation) -> bool:
         """Tell whether `formula relation 0` holds: for all sizes of which holds what was assumed, or, which is assumed from here on, for
@@ -581,17 +574,44 @@ def value_of(atom: Atom, sizes: Mapping[str, int]) -> int:
             assert_never(atom)
 
 
+def _is_least(formula: Formula, known: Sequence[Formula], found: dict[Formula, bool]) -> bool:
+    """Tell whether a formula is surely 0 or more: by its range, by something `known` to be so, or, of the larger or the smaller of two, by
+    one of them or by both. `found`: what was asked before; of choices between choices no more than MOST_PARTS are looked at."""
+    if formula not in found and len(found) < MOST_PARTS:
+        found[formula] = range_of(formula)[0] >= 0 or any(range_of(formula - g)[0] >= 0 for g in known)
+        found[formula] = found[formula] or _is_least_by_choice(formula, known, found)
+    return found.get(formula, False)
+
+
+def _is_least_by_choice(formula: Formula, known: Sequence[Formula], found: dict[Formula, bool]) -> bool:
+    for monomial, factor in formula.terms.items():
+        match monomial:
+            case (Choice() as choice,):
+                rest = formula.without(monomial)
+                sides = (_is_least(rest.plus(side, factor), known, found) for side in choice.sides)
+                return any(sides) if (choice.which == "max") == (factor > 0) else all(sides)
+            case _:
+                pass
+    return False
+
+
 def range_of(formula: Formula, most: Mapping[str, int] | None = None) -> tuple[int, int]:
     """Return between which numbers a formula lies, both included, whatever the sizes are, of which those in `most` are no larger."""
     low = high = 0
     for monomial, factor in formula.terms.items():
         lo, hi = 1, 1
         for atom in monomial:
-            a, b = _range(atom, most or {})
+            a, b = _range(atom, most) if most else _own_range(atom)
             corners = (lo * a, lo * b, hi * a, hi * b)
             lo, hi = min(corners), max(corners)
         low, high = low + min(factor * lo, factor * hi), high + max(factor * lo, factor * hi)
     return low, high
+
+
+@lru_cache(maxsize=1 << 14)
+def _own_range(atom: Atom) -> tuple[int, int]:
+    """Return the range of an atom where nothing is known of the sizes; formulas share their parts, so each is looked at once."""
+    return _range(atom, {})
 
 
 def _range(atom: Atom, most: Mapping[str, int]) -> tuple[int, int]:
@@ -608,18 +628,26 @@ def _range(atom: Atom, most: Mapping[str, int]) -> tuple[int, int]:
 def show(formula: Formula) -> str:
     """Return a formula as people write it."""
     out = ""
-    for monomial, factor in sorted(formula.terms.items(), key=lambda term: (not term[0], repr(term[0]))):
+    for monomial, factor in sorted(formula.terms.items(), key=lambda term: (not term[0], *map(_place, term[0]))):
         factors = [*([str(abs(factor))] if abs(factor) != 1 or not monomial else []), *map(_text, monomial)]
         sign = ("-" if factor < 0 else "") if not out else " - " if factor < 0 else " + "
         out += sign + "*".join(factors)
     return out or "0"
 
 
+def _place(atom: Atom) -> tuple[str, str]:
+    """Return what atoms are sorted by: symbols first, and then by their texts."""
+    return ("" if isinstance(atom, str) else type(atom).__name__), _text(atom)
+
+
+@lru_cache(maxsize=1 << 10)
 def _text(atom: Atom) -> str:
+    """Return the text of an atom, of choices between choices no more than tells them apart: it doubles with each."""
     if isinstance(atom, str):
         return atom.removeprefix(PREFIX)
     if isinstance(atom, Choice):
-        return f"{atom.which}({show(atom.left)}, {show(atom.right)})"
+        left, right = (text if len(text) <= LONGEST_SIDE else f"{text[:LONGEST_SIDE]}…" for text in map(show, atom.sides))
+        return f"{atom.which}({left}, {right})"
     value, divisor = show(atom.value), show(atom.divisor)
     return f"({f'({value})' if ' ' in value else value}//{f'({divisor})' if len(atom.divisor.terms) > 1 else divisor})"
 

@@ -15,11 +15,15 @@ from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.sizes import (
+    Extent,
     OpenSize,
     Size,
     Symbols,
+    chosen,
     evaluate,
+    is_least,
     is_one,
+    is_proven_least,
     larger,
     maximum,
     minimum,
@@ -256,3 +260,14 @@ def test_names_of_dimensions_become_names_of_programs_that_differ() -> None:
     for declared in ("batch size", "batch-size", "batch_size", ""):
         taken[symbol_name(declared, taken)] = None
     assert list(taken) == ["size.batch_size", "size.batch_size_2", "size.batch_size_3", "size.n"]
+
+
+def test_choices_between_choices_take_steps_in_proportion_to_their_number() -> None:
+    """Each is part of the next one twice, as the bounds of slices of slices are: written out they would double each time."""
+    symbols = Symbols({"n": 7, "k": 3})
+    size: Extent = symbols.symbol("n")
+    k = symbols.symbol("k")
+    for turn in range(50):
+        size = chosen("max", size - k, size // 2 + turn, symbols)
+    assert is_least(size) and not is_proven_least(size - 100)
+    assert len(str(size)) < 5000

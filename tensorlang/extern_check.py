@@ -160,7 +160,7 @@ def _like(operator: Operator, args: Sequence[Any], named: Mapping[str, Any], tri
     call = operator.call(*args, **named)
     program = instantiate(operator.module, operator.name, call.types, call.attrs, call.sizes)
     numbers = {**call.attrs, **call.sizes}
-    yield _Trial(program, tuple(np.ascontiguousarray(a) for a in call.arrays), numbers)
+    yield _Trial(program, tuple(np.asarray(a, order="C") for a in call.arrays), numbers)
     rng = np.random.default_rng(0)
     for _ in range(trials - 1):
         yield _Trial(program, tuple(_elements(rng, p, a.shape) for p, a in zip(program.params, call.arrays, strict=True)), numbers)

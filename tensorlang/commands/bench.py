@@ -109,7 +109,7 @@ def _on_device(
         check_options_of_operators(model_options, takes_schedules=False)
         library, values = library_with(what), parsed(arguments)
         operator = Operator(what, library.module(), tools_for(target))
-        arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
+        arrays = {n: np.asarray(v, order="C") for n, v in values.items() if isinstance(v, np.ndarray)}
         task = library.task(what, arrays, {n: v for n, v in values.items() if n not in arrays}, ())
     run = DeviceRun(operator.timer(**values), lambda: results_of(operator(**values)))
     return bench_on_device(run, task, operator.roofline(**values), "f32", chosen, seconds)
@@ -129,7 +129,7 @@ def _library(
 
     library = library_with(name)
     operator = Operator(name, library.module(), tools)
-    arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
+    arrays = {n: np.asarray(v, order="C") for n, v in values.items() if isinstance(v, np.ndarray)}
     attributes = {n: v for n, v in values.items() if n not in arrays}
     task = library.task(name, arrays, attributes, tuple(results_of(operator(**values))))
     if not task.weights:

@@ -66,7 +66,7 @@ class Comparison:
 
 def bench_model(model: CompiledModel, task: Task, threads: int, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
     """Return a compiled model next to `chosen`, all of which may write into arrays that exist."""
-    inputs = {name: np.ascontiguousarray(array) for name, array in task.inputs.items()}
+    inputs = {name: np.asarray(array, order="C") for name, array in task.inputs.items()}
     prepared = model.prepared(inputs)
     task = task if task.results else replace(task, results=tuple(np.array(r) for r in prepared().values()))
     return _compared(lambda: list(prepared().values()), task, model.roofline(inputs), threads, precision, chosen, seconds)
@@ -76,7 +76,7 @@ def bench_operator(
     operator: Operator, given: Mapping[str, Any], task: Task, threads: int, chosen: Sequence[Peer], seconds: float
 ) -> Comparison:
     """Return an operator next to `chosen`."""
-    dense = {name: np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    dense = {name: np.asarray(value, order="C") if isinstance(value, np.ndarray) else value for name, value in given.items()}
     prepared = operator.prepared(**dense)
     return _compared(lambda: results_of(prepared()), task, operator.roofline(**dense), threads, "f32", chosen, seconds)
 

@@ -114,7 +114,7 @@ def _split_of(loop: str, stage: str, lines: Sequence[str]) -> tuple[str, str] | 
 
 def tried(operator: Operator, given: Mapping[str, Any], seconds: float, progress: Progress) -> Tried:
     """Return what schedules near that of a call gain, measured in turns for about so many seconds after they are compiled."""
-    dense = {name: np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    dense = {name: np.asarray(value, order="C") if isinstance(value, np.ndarray) else value for name, value in given.items()}
     made: Any = operator.compiled(operator.call(**dense))
     lines = [line.strip() for line in made.artifact.schedule.splitlines() if line.startswith(" ")]
     near = list(variants(made.program, lines))

@@ -149,7 +149,7 @@ class _ModelTrials:
         graph = optimised(model.graph(feeds), self._tools)
         self._places, self._bare = places_of(graph), without_constants(graph)
         self._own = build(graph, self._tools)
-        self._inputs = [np.ascontiguousarray(feeds[name]) for name in graph.inputs]
+        self._inputs = [np.asarray(feeds[name], order="C") for name in graph.inputs]
         self._expected = [np.array(a) for a in self._own(self._inputs)]
         steps = list(steps_of(self._bare))
         self._jobs, numbers = distinct([job_of(owner, node) for owner, node in steps if isinstance(node, Kernel)])

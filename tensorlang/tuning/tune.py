@@ -154,7 +154,7 @@ def _subject(what: Operator | CompiledModel, args: tuple[Any, ...], named: dict[
     if isinstance(what, CompiledModel):
         if what.tools.on_device:
             raise error("C0103", "not supported yet: tuning a model on a device", help="tune it for a processor")
-        feeds = {name: np.ascontiguousarray(value) for name, value in what.feeds_of(args, named).items()}
+        feeds = {name: np.asarray(value, order="C") for name, value in what.feeds_of(args, named).items()}
         try:
             what.run(feeds)
             what.graph(feeds)
@@ -170,7 +170,7 @@ def _subject(what: Operator | CompiledModel, args: tuple[Any, ...], named: dict[
         raise error("C0103", "not supported yet: tuning this operator", help="tune operators of the language, on a processor")
     names = (p.name for p in what.declaration.params)
     given = {**dict(zip(names, args, strict=False)), **named}
-    dense = {name: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for name, v in given.items()}
+    dense = {name: np.asarray(v, order="C") if isinstance(v, np.ndarray) else v for name, v in given.items()}
     what.compiled(what.call(**dense))  # what is wrong with a call is told before processes begin
     return OperatorSubject(what, dense)
 

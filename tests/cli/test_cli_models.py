@@ -172,6 +172,15 @@ def test_initializers_that_are_inputs_too_are_shown_and_measured_as_inputs_where
     assert json.loads(out)["timings"][1]["largest_difference"] == 0
 
 
+def test_a_number_that_a_model_takes_is_measured_as_one(capsys: Any, tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
+    number = helper.make_tensor_value_info("s", TensorProto.FLOAT, [])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "s"], ["y"])], "scaled", [x, number], [y])
+    file = tmp_path / "scaled.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), file)
+    assert run(capsys, "bench", file, "--peers", "none", "--seconds", "0.01", "--no-memory", "-t", "1")[0] == 0
+
+
 def test_the_memory_of_each_contender_is_that_of_its_own_process(capsys: Any, net: Path) -> None:
     code, out, _ = run(capsys, "bench", net, "--peers", "onnxruntime", "--seconds", "0.01", "-t", "1")
     assert code == 0

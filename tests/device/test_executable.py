@@ -48,10 +48,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return made
 
 
-def on_device(nodes: list[onnx.NodeProto], given: tuple[str, int], weight: str) -> DeviceExecutable:
-    """Return a network of eight numbers in and out."""
+def on_device(nodes: list[onnx.NodeProto], given: tuple[str, int], weight: str, shape: tuple[int, ...] = (8,)) -> DeviceExecutable:
+    """Return a network of eight numbers in and out, or of as many in as `shape` has."""
     name, kind = given
-    inputs = [helper.make_tensor_value_info(name, kind, (8,))]
+    inputs = [helper.make_tensor_value_info(name, kind, shape)]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, (8,))]
     graph = helper.make_graph(nodes, "net", inputs, outputs, [numpy_helper.from_array(WEIGHT, weight)])
     model = device_model(Importer().load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)))
@@ -73,6 +73,15 @@ def test_arrays_of_the_host_are_copied_in_and_results_are_the_callers(executable
     (second,) = executable([x + 1])
     np.testing.assert_array_equal(first.numpy(), np.maximum(x + WEIGHT, 0))
     np.testing.assert_array_equal(second.numpy(), np.maximum(x + 1 + WEIGHT, 0))
+
+
+def test_a_number_of_the_host_is_copied_in_as_one(fake: FakeCuda) -> None:
+    def by_one(grid: tuple[int, ...], x: int, w: int, y: int) -> None:
+        floats(y)[:] = ctypes.c_float.from_address(x).value + floats(w)
+
+    fake.kernels["tl_0_0"] = by_one
+    made = on_device([helper.make_node("Add", ["x", "w"], ["y"])], ("x", TensorProto.FLOAT), "w", ())
+    np.testing.assert_array_equal(made([np.float32(3)])[0].numpy(), WEIGHT + 3)
 
 
 def test_the_second_run_on_the_same_addresses_is_a_graph(executable: DeviceExecutable, fake: FakeCuda) -> None:

@@ -72,7 +72,7 @@ def laid_out(graph: Computation) -> dict[str, Array]:
 
 def _cells(value: Value, array: Array) -> Array:
     plain = array if value.layout is None else to_layout(array, value.layout)
-    return np.ascontiguousarray(plain, value.dtype.numpy)
+    return np.asarray(plain, value.dtype.numpy, order="C")
 
 
 class DeviceExecutable:
@@ -223,7 +223,7 @@ class DeviceExecutable:
         """Return where an input lies on the device, or None after copying it to `memory`."""
         wanted = self.model.graph.values[name]
         if not is_on_device(value):
-            array = np.ascontiguousarray(value, wanted.dtype.numpy)
+            array = np.asarray(value, wanted.dtype.numpy, order="C")
             if array.shape != wanted.shape:
                 raise ArrayError(f"it has the shape {list(array.shape)}, and `{name}` is {wanted.dtype}{list(wanted.shape)}")
             device.upload(memory.address, array)

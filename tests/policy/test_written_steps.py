@@ -76,6 +76,14 @@ def test_lanes_run_where_elements_one_by_one_are_more_work(signature: str, body:
     assert any(d.startswith("vectorize x") for d in directives(operator(signature, body), WIDE))
 
 
+@MACHINES
+def test_a_sum_over_steps_begins_before_the_loop_that_it_shares_with_them(machine: Machine) -> None:
+    program = operator(f"{SIGNATURE}(y: i32)", EQUATIONS + "\n y = sum(t in 0..T) x[t + 1, 0] * x[t, 2]", {"T": 5})
+    schedule = derive(program, machine)
+    assert "together k, y -> t" in [show(d) for d in schedule.directives]
+    assert_same(program, proven(program, schedule), {})
+
+
 @pytest.mark.parametrize("result", ["y: i32[3]", "y: i32[T, 3]"])
 def test_registers_hold_a_step_that_is_written_out(result: str) -> None:
     read = "y[i] = x[T, i]" if result == "y: i32[3]" else "y[t, i] = x[t + 1, i]"

@@ -186,7 +186,8 @@ def _early(plan: Plan, group: Sequence[Definition], found: Sequence[Follower], s
     """Return how many steps earlier each follower finds all that it reads, where the loop over steps makes some of it before its number
     says: then registers hold it."""
     parts = [[*group], *([x.definition] for x in found)]
-    own = {s: k for k, members in enumerate(parts) for m in members for s in statements_of(plan, m)}
+    statements = [(s, k) for k, members in enumerate(parts) for m in members for s in statements_of(plan, m)]
+    own = {s: k for s, k in statements if step in plan.placed.nests[s].loops}  # A sum over steps begins before them.
     try:
         with limited():
             least = distances_of(plan.placed, own).least_between(step)

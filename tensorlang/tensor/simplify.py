@@ -319,7 +319,8 @@ def _is_of(e: Expr, dtype: DType, types: Types) -> bool:
         case Select(_, then, orelse):
             return _is_of(then, dtype, types) and _is_of(orelse, dtype, types)
         case Const(value):
-            return float(np.asarray(value, dtype.numpy)).hex() == float(value).hex()
+            with np.errstate(over="ignore"):
+                return float(np.asarray(value, dtype.numpy)).hex() == float(value).hex()
         case _:
             return False
 

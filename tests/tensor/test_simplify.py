@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+from math import inf
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -98,7 +100,7 @@ def test_inlining_puts_the_value_at_the_index_of_each_read() -> None:
     assert inline(chain(t, read("t", back)), "t") == one(Binary("+", read("x", back), Const(1.0, f32)))
 
 
-@pytest.mark.parametrize(("outside", "rounds"), [(0.0, False), (1 + 2.0**-20, True)])
+@pytest.mark.parametrize(("outside", "rounds"), [(0.0, False), (1 + 2.0**-20, True), (2.0**100, True), (-inf, False)])
 def test_pieces_become_a_select_and_narrow_types_a_cast_unless_their_elements_are_moved(outside: float, rounds: bool) -> None:
     first = affine.compare("<", "j", 2)
     t = definition(tensor("t", f16, "n"), ("j",), Piece(read("x", "j"), first), Piece(Const(outside, f32), affine.negate(first)))

@@ -90,3 +90,14 @@ def test_registers_hold_a_step_that_is_written_out(result: str) -> None:
     program = operator(f"{SIGNATURE}({result})", f"{EQUATIONS}\n {read}")
     lowered = loops_of(proven(program, derive(program, WIDE)), "f", threads=1)
     assert {s.buffer.space for s in statements(*lowered.function.body) if isinstance(s, Alloc)} == {"registers"}
+
+
+@MACHINES
+def test_elements_that_need_neighbours_along_several_axes_are_computed_in_their_order(machine: Machine) -> None:
+    sweep = """
+    u[0, i, j] = a[i] - m[0, 0, 0] * a[j]   for i in 0..3, j in 0..3
+    u[t + 1, i, j] = u[t + 1, i - 1, j + 1] - u[t, i, j] + u[t, 2, j + 1]   for t in 0..T, i in 1..3, j in 0..2
+    u[t + 1, i, j] = u[t, i, j]   otherwise
+    y[i, j] = u[T, i, j]"""
+    program = operator(f"{SIGNATURE}(y: i32[3, 3])", sweep, {"T": 5})
+    assert_same(program, proven(program, derive(program, machine)), {})

@@ -269,12 +269,12 @@ def derive_member(
 
 def written_order(definition: Definition, loops: Loops) -> Order | None:
     """Return the order in which all elements of a step are written out; None where these are many or nobody knows how many, or where one of
-    them, which is a sum, may need another."""
+    them, which is a sum or has neighbours along several axes, may need another."""
     sizes, axes = extents(definition), loops.axes
     separate = _separation(definition, loops, axes)
-    if not has_no_sums(definition) and not {*loops.of_step()} <= {*loops.free(axes, separate)}:
-        return None
     rows = tuple((a, n) for a in reversed(loops.of_step()) if (n := sizes[a] or MOST_WRITTEN + 1) > 1)
+    if not (has_no_sums(definition) and len(rows) < 2) and not {*loops.of_step()} <= {*loops.free(axes, separate)}:
+        return None
     inner = InnerLoops(rows=rows, written=not has_no_sums(definition))
     return Order(axes, separate, inner) if inner.points() <= MOST_WRITTEN else None
 

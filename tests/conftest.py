@@ -12,7 +12,7 @@ example that fails is shown as it is, which is all that `scripts/mutate.py` asks
 
 Frames of a test's functions lie in one piece. The collector of cycles runs seldom, and after each file, and never looks at what was there
 before a file: what a compiler makes has next to no cycles, and in a process that has run thousands of tests looking for them is much of
-the time.
+the time. Nor do models have other processes compile some of their kernels: these run tests.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from codegen.cuda.device import devices
 from codegen.cuda.errors import Unavailable
 from codegen.llvm import jit
 from codegen.llvm.target import LevelError, host
+from tensorlang import worker
 from tensorlang.frames import contiguous_frames
 
 os.environ.setdefault("TENSORLANG_VALIDATE", "4000")
@@ -46,6 +47,7 @@ if settings().derandomize:
     providers._get_local_constants = providers.Constants
 
 gc.set_threshold(100_000, 50, 100)
+worker.WORTH_A_PROCESS = 1_000_000
 
 OBSERVER = observed()
 

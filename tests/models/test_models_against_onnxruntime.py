@@ -32,10 +32,10 @@ SHORTENED = {
     "vit_base": {"add_38": "add_8"},
     "gpt2": {"add_63": "add_13"},
     "light_densenet121": {"fc6_1": "r293"},
-    "light_inception_v1": {"prob_1": "r66"},
+    "light_inception_v1": {"prob_1": "r37"},
 }
 """What is read, or returned, in place of what more layers of the same kinds make: transformers have two of their twelve layers, DenseNet
-has two of its four blocks and Inception four of its nine modules. The other models are as deep as they ship."""
+has two of its four blocks and Inception two of its nine modules. The other models are as deep as they ship."""
 
 
 def shortened(name: str) -> ModelProto:

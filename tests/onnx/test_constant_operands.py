@@ -2,8 +2,8 @@
 
 Constants are folded into others, packed, kept in other layouts than what is fed, which cases that feed everything never show. Each
 kind of case of onnx's suite with several operands of floats is compiled with all of them constants but the first or the last one: the
-kinds of an operator take turns, a single one has both. Cases of one kind differ in numbers alone. Operators of our own are fed each operand
-in turn at a size beyond that of vectors, the first or the last one at sizes below.
+kinds of an operator take turns, a single one has both. Cases of one kind differ in numbers alone. Operators of our own are fed the first
+and the last one at a size beyond that of vectors, one of these at sizes below.
 """
 
 from __future__ import annotations
@@ -131,16 +131,16 @@ def seen(tensor: Tensor) -> tuple[int, ...]:
     return tuple(prod(islice(extents, n)) for n in tensor.grouping or (1,) * len(tensor.shape))
 
 
-@pytest.mark.parametrize(("n", "which"), [(1, slice(-1, None)), (5, slice(1)), (18, slice(None))], ids=["last-1", "first-5", "each-18"])
+@pytest.mark.parametrize(("n", "which"), [(1, (-1,)), (5, (0,)), (18, (0, -1))], ids=["last-1", "first-5", "both-18"])
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_operator_computes_the_same_with_constant_operands(name: str, n: int, which: slice) -> None:
+def test_an_operator_computes_the_same_with_constant_operands(name: str, n: int, which: tuple[int, ...]) -> None:
     graph, arrays = one_kernel(EXAMPLES[name], n)
     [kernel] = graph.nodes
     assert isinstance(kernel, Kernel)
     named = dict(zip((p.name for p in kernel.program.params), arrays, strict=True))
     expected = interpret(kernel.program, {}, named)
     tools = toolchain(threads=1)
-    for fed in range(len(arrays))[which]:
+    for fed in sorted({at % len(arrays) for at in which}):
         constants = {v: a for k, (v, a) in enumerate(zip(graph.inputs, arrays, strict=True)) if k != fed}
         given = replace(graph, inputs=(graph.inputs[fed],), constants=constants)
         results = build(optimised(given, tools), tools)([arrays[fed].copy(order="C")])

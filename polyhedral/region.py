@@ -91,7 +91,7 @@ def _need(schedule: Schedule, tensors: Sequence[str], placements: Sequence[str],
             total = touched if total is None else total.union(touched)
     if total is None:
         raise NestError(f"no consumer touches {_listed(tensors)}")
-    total = _in_cases(total).coalesce()
+    total = (_in_cases(total) if _has_divs(total) else total).coalesce()
     if len(total.get_basic_maps()) == 1 and not _has_divs(total):
         return total
     around = total.domain().simple_hull().remove_divs().to_set()
@@ -148,8 +148,8 @@ def _in_cases(relation: isl.Map) -> isl.Map:
     a hull is made of then says which cells are touched where."""
     found = isl.Map.empty(relation.get_space())
     for basic in relation.get_basic_maps():
-        lifted = isl.Set.from_basic_set(basic.wrap().lift()).unwrap() if basic.dim(DT.div) else None
-        for case in [isl.Map.from_basic_map(basic)] if lifted is None else _cases(lifted) or [isl.Map.from_basic_map(basic)]:
+        cases = _cases(isl.Set.from_basic_set(basic.wrap().lift()).unwrap()) if basic.dim(DT.div) else []
+        for case in cases or [isl.Map.from_basic_map(basic)]:
             found = found.union(case)
     return found
 

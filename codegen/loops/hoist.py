@@ -84,7 +84,8 @@ class _Scope:
     buffers: Mapping[str, Buffer]
     sizes: frozenset[str]
     fresh: Fresh
-    values: Mapping[str, DType] = field(default_factory=dict)
+    values: dict[str, DType] = field(default_factory=dict)
+    """The types of what is bound so far, whatever the scope."""
 
     def inside(self, loop: For) -> _Scope:
         return replace(self, algebra=self.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent))
@@ -92,12 +93,8 @@ class _Scope:
     def where(self, cond: Expr, truth: bool) -> _Scope:
         return replace(self, algebra=assuming(self.algebra, cond, truth))
 
-    def bound(self, name: str, value: Expr) -> _Scope:
-        return replace(self, values={**self.values, name: dtype_of(value, Env(values=self.values, buffers=self.buffers))})
-
-    def is_of_float(self, e: Expr) -> bool:
-        """Tell whether an expression is an integer made of a float."""
-        return isinstance(e, Cast) and e.dtype.is_integer and dtype_of(e.value, Env(values=self.values, buffers=self.buffers)).is_float
+    def types(self) -> Env:
+        return Env(values=self.values, buffers=self.buffers)
 
 
 def hoist(function: Function) -> Function:
@@ -118,7 +115,8 @@ def _block(body: Iterable[Stmt], scope: _Scope) -> tuple[Stmt, ...]:
                 then, orelse = _block(stmt.then, scope.where(cond, True)), _block(stmt.orelse, scope.where(cond, False))
                 out.append(replace(stmt, then=then, orelse=orelse))
             case _:
-                scope = scope.bound(stmt.name, stmt.value) if isinstance(stmt, Let) else scope
+                if isinstance(stmt, Let):
+                    scope.values[stmt.name] = dtype_of(stmt.value, scope.types())
                 out.append(stmt)
     parts = (tuple(group) for _, group in groupby(out, lambda s: isinstance(s, If) and _asks_sizes(s.cond, scope)))
     return tuple(s for part in parts for s in _shared(part, scope))
@@ -194,8 +192,8 @@ def _hoisted(loop: For, scope: _Scope, before: list[Stmt]) -> For:
             return False
         if not all(p.buffer not in written or _is_kept(p, loop, scope) for p in loads):
             return False
-        if not any(map(_takes_long, parts)) or when == "perhaps":
-            return scope.is_of_float(e) and (when == "always" or is_safe(parts, scope.algebra, scope.buffers))
+        if (when == "perhaps" or not any(map(_takes_long, parts))) and not is_of_float(e, scope.types()):
+            return False
         return when == "always" or is_safe(parts, scope.algebra, scope.buffers)
 
     def rewrite(e: Expr, when: _When = "always") -> Expr:
@@ -250,6 +248,11 @@ def _takes_long(e: Node) -> bool:
 def _asks_lanes(cond: Expr) -> bool:
     """Tell whether a condition is about indices alone: it leaves out lanes at an edge, and seldom all."""
     return not any(isinstance(p, Load | Name) for p in walk(cond))
+
+
+def is_of_float(e: Node, types: Env) -> bool:
+    """Tell whether an expression is an integer made of a float."""
+    return isinstance(e, Cast) and e.dtype.is_integer and dtype_of(e.value, types).is_float
 
 
 def is_safe(parts: Sequence[Node], algebra: Algebra, buffers: Mapping[str, Buffer]) -> bool:

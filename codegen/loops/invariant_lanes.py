@@ -18,14 +18,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from codegen.dtypes import DType
-from codegen.loops.hoist import is_safe
+from codegen.loops.hoist import is_of_float, is_safe
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     Alloc,
     Binary,
     Buffer,
     Call,
-    Cast,
     Expr,
     For,
     Function,
@@ -80,8 +79,11 @@ class _Known:
     buffers: dict[str, Buffer]
     fresh: Fresh
 
+    def types(self) -> Env:
+        return Env(values=self.values, buffers=self.buffers)
+
     def dtype(self, e: Expr) -> DType:
-        return dtype_of(e, Env(values=self.values, buffers=self.buffers))
+        return dtype_of(e, self.types())
 
 
 def _block(body: Iterable[Stmt], known: _Known, algebra: Algebra) -> tuple[Stmt, ...]:
@@ -170,14 +172,10 @@ class _Kept:
             return False
         if always and self.known.dtype(e).is_float:
             return True
-        return self._is_of_float(e) and (always or self._is_safe(parts, loops))
+        return is_of_float(e, self.known.types()) and (always or self._is_safe(parts, loops))
 
     def _takes_long(self, e: Node) -> bool:
-        return (isinstance(e, Binary) and e.op == "/") or (isinstance(e, Call) and e.fn not in _QUICK) or self._is_of_float(e)
-
-    def _is_of_float(self, e: Node) -> bool:
-        """Tell whether an expression is an integer made of a float."""
-        return isinstance(e, Cast) and e.dtype.is_integer and self.known.dtype(e.value).is_float
+        return (isinstance(e, Binary) and e.op == "/") or (isinstance(e, Call) and e.fn not in _QUICK) or is_of_float(e, self.known.types())
 
     def _is_safe(self, parts: Sequence[Node], loops: tuple[For, ...]) -> bool:
         algebra = self.algebra

@@ -70,11 +70,11 @@ def _block(body: tuple[Stmt, ...], algebra: Algebra, room: int = MOST_COPIES) ->
     found = next((c for c in copies if c.most - c.least < room), None)
     if found is not None:
         return _versions(body, found, found.least, found.most, algebra, room // (found.most - found.least + 1))
-    for number, most in ((c.number, c.most) for c in copies):
-        one, every = (tuple(_with_copies(s, number, count, algebra) for s in body) for count in (1, most))
+    for c in copies:
+        one, every = (tuple(_with_copies(s, c.number, count, algebra) for s in body) for count in (1, c.most))
         if one != body:
             below, above = (tuple(_inside(s, algebra) for s in side) for side in (one, every))
-            return (If(Compare("<", IndexValue(number), Const(2, i64)), below, above),) if most > 1 else below
+            return (If(Compare("<", IndexValue(c.number), Const(2, i64)), below, above),) if c.most > 1 else below
     return tuple(_inside(s, algebra) for s in body)
 
 

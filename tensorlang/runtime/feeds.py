@@ -224,6 +224,11 @@ def row_major(array: Array) -> Array:
     return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
+def in_rows(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call with each array in row-major order, and what has no axes still without any."""
+    return {name: np.asarray(value, order="C") if isinstance(value, np.ndarray) else value for name, value in given.items()}
+
+
 def _names(feeds: Mapping[str, object], values: Sequence[Place], what: str = "input") -> Iterator[Diagnostic]:
     return name_mismatches(feeds, values, lambda value: describe(value.dtype, value.shape), what)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorlang.runtime.feeds import results_of
+from tensorlang.runtime.feeds import in_rows, results_of
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.work import Roofline
@@ -76,7 +76,7 @@ def bench_operator(
     operator: Operator, given: Mapping[str, Any], task: Task, threads: int, chosen: Sequence[Peer], seconds: float
 ) -> Comparison:
     """Return an operator next to `chosen`."""
-    dense = {name: np.asarray(value, order="C") if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    dense = in_rows(given)
     prepared = operator.prepared(**dense)
     return _compared(lambda: results_of(prepared()), task, operator.roofline(**dense), threads, "f32", chosen, seconds)
 

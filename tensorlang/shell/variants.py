@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from polyhedral.expr import Name
 from tensorlang.diagnostics import CompileError
+from tensorlang.runtime.feeds import in_rows
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.protocol import Progress
 from tensorlang.shell.measure import measured
@@ -114,7 +113,7 @@ def _split_of(loop: str, stage: str, lines: Sequence[str]) -> tuple[str, str] | 
 
 def tried(operator: Operator, given: Mapping[str, Any], seconds: float, progress: Progress) -> Tried:
     """Return what schedules near that of a call gain, measured in turns for about so many seconds after they are compiled."""
-    dense = {name: np.asarray(value, order="C") if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    dense = in_rows(given)
     made: Any = operator.compiled(operator.call(**dense))
     lines = [line.strip() for line in made.artifact.schedule.splitlines() if line.startswith(" ")]
     near = list(variants(made.program, lines))

@@ -20,6 +20,7 @@ import numpy as np
 
 from tensorlang.diagnostics import error
 from tensorlang.graph.data_dependent import DataDependent
+from tensorlang.runtime.feeds import in_rows
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.protocol import Progress, quiet
@@ -170,7 +171,7 @@ def _subject(what: Operator | CompiledModel, args: tuple[Any, ...], named: dict[
         raise error("C0103", "not supported yet: tuning this operator", help="tune operators of the language, on a processor")
     names = (p.name for p in what.declaration.params)
     given = {**dict(zip(names, args, strict=False)), **named}
-    dense = {name: np.asarray(v, order="C") if isinstance(v, np.ndarray) else v for name, v in given.items()}
+    dense = in_rows(given)
     what.compiled(what.call(**dense))  # what is wrong with a call is told before processes begin
     return OperatorSubject(what, dense)
 

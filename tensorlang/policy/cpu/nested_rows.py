@@ -86,11 +86,11 @@ def _nested(d: Deriver, chain: Sequence[Strip]) -> list[Strip]:
 
 
 def _behind_what_they_read(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
+    made = {id(g): {t.name for m in g.members for t in m.tensors} for g in groups}
+    reads = {id(g): {n for m in g.members for n in definition_reads(m)} for g in groups}
     found: list[FusionGroup] = []
     left = [*groups]
     while left:
-        made = {id(g): {t.name for m in g.members for t in m.tensors} for g in left}
-        reads = {id(g): {n for m in g.members for n in definition_reads(m)} for g in left}
         ready = next(g for g in left if not any(reads[id(g)] & made[id(x)] for x in left if x is not g))
         found.append(ready)
         left = [g for g in left if g is not ready]

@@ -28,7 +28,7 @@ from tensorlang.policy.legality import in_legal_order, is_proven
 from tensorlang.schedule.plan import Plan, full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.tensor.nodes import Definition
-from tensorlang.tensor.walk import reduces, tensor_table
+from tensorlang.tensor.walk import distance, reduces, tensor_table
 
 WORTH = 0.7
 """Share of the cycles of tensors that have schedules of their own which lanes outside of all loops take at most: estimates are of no more
@@ -124,7 +124,7 @@ def _axis_along(plan: Plan, member: Definition, loop: str) -> str | None:
     nests = [plan.placed.nests[s] for s in statements_of(plan, member)]
     exprs = [(axis, e) for n in nests for axis, e in n.iter_exprs().items() if loop in affine.name_set(e)]
     found = {axis for axis, _ in exprs}
-    straight = all(affine.constant(affine.sub(e, loop)) is not None for _, e in exprs)
+    straight = all(distance(e, loop) is not None for _, e in exprs)
     return found.pop() if straight and len(found) == 1 and found <= {*member.axes} else None
 
 

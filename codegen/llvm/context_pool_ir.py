@@ -57,17 +57,37 @@ entry:
 """
 
 _OF_CONTEXTS = """
-declare i32 @pthread_once(ptr, ptr)
+declare i32 @pthread_key_delete(i32)
 declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @getpid()
 
-@key.error = internal global i32 0
-@once = internal global i64 0
+@pools = internal global i64 0
+@pools.mutex = internal global [64 x i8] zeroinitializer, align 8
 
-define internal void @make_key() nounwind {
+; There is a pool more, or one less. A process has few keys, so the library has one while it has pools. Returns 0, or what went wrong.
+define internal i32 @count_pools(i64 %more) nounwind {
 entry:
-  %r = call i32 @pthread_key_create(ptr @key, ptr null)
-  store i32 %r, ptr @key.error
-  ret void
+  %l = call i32 @pthread_mutex_lock(ptr @pools.mutex)
+  %before = load i64, ptr @pools
+  %after = add i64 %before, %more
+  %none.before = icmp eq i64 %before, 0
+  br i1 %none.before, label %make, label %keep
+make:
+  %made = call i32 @pthread_key_create(ptr @key, ptr null)
+  %fine = icmp eq i32 %made, 0
+  br i1 %fine, label %keep, label %done
+keep:
+  store i64 %after, ptr @pools
+  %none.after = icmp eq i64 %after, 0
+  br i1 %none.after, label %drop, label %done
+drop:
+  %k = load i32, ptr @key
+  %dropped = call i32 @pthread_key_delete(i32 %k)
+  br label %done
+done:
+  %code = phi i32 [ %made, %make ], [ 0, %keep ], [ 0, %drop ]
+  %u = call i32 @pthread_mutex_unlock(ptr @pools.mutex)
+  ret i32 %code
 }
 
 define i64 @tl_pool_bytes() nounwind {
@@ -81,11 +101,13 @@ define i32 @tl_pool_create(ptr %pool, i64 %asked, i64 %most, i64 %pinned, ptr %c
 entry:
   %mask = alloca [16 x i64], align 8
   call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 <BYTES>, i1 false)
-  %o = call i32 @pthread_once(ptr @once, ptr @make_key)
-  %ke = load i32, ptr @key.error
+  %ke = call i32 @count_pools(i64 1)
   %failed = icmp ne i32 %ke, 0
   br i1 %failed, label %bad, label %processors
 bad:
+  ret i32 1
+undo:
+  %ku = call i32 @count_pools(i64 -1)
   ret i32 1
 processors:
   call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
@@ -126,14 +148,13 @@ counted:
   %n1 = call i64 @llvm.umin.i64(i64 %n0, i64 %most)
   %own = icmp eq i64 %asked, 0
   %threads = select i1 %own, i64 %n1, i64 %asked
-  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
-  %m = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
-  %c = call i32 @pthread_cond_init(ptr %condition, ptr null)
-  %wrong = or i32 %m, %c
+  %wrong = call i32 @make_bed(ptr %pool)
   %fine = icmp eq i32 %wrong, 0
-  br i1 %fine, label %set_up, label %bad
+  br i1 %fine, label %set_up, label %undo
 set_up:
+  %process = call i32 @getpid()
+  %at.owner = getelementptr i8, ptr %pool, i64 <OWNER_AT>
+  store i32 %process, ptr %at.owner
   %started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
   store i64 1, ptr %started
   %cb = getelementptr i8, ptr %pool, i64 <CALLBACK_AT>
@@ -151,13 +172,61 @@ done:
   ret i32 0
 }
 
+; What workers sleep by. Returns 0, or what went wrong.
+define internal i32 @make_bed(ptr %pool) nounwind {
+entry:
+  %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
+  %m = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
+  %c = call i32 @pthread_cond_init(ptr %condition, ptr null)
+  %wrong = or i32 %m, %c
+  ret i32 %wrong
+}
+
+; Whether the workers are those of another process, of which this one is a fork: nobody is there to be woken or waited for.
+define internal i1 @is_forked(ptr %pool) nounwind {
+entry:
+  %at.owner = getelementptr i8, ptr %pool, i64 <OWNER_AT>
+  %owner = load i32, ptr %at.owner
+  %process = call i32 @getpid()
+  %r = icmp ne i32 %owner, %process
+  ret i1 %r
+}
+
+; A run is to enter the pool: in a fork it begins anew, and regions start workers again.
+define void @tl_pool_resume(ptr %pool) nounwind {
+entry:
+  %at.started = getelementptr i8, ptr %pool, i64 <STARTED_AT>
+  %started = load i64, ptr %at.started
+  %alone = icmp ult i64 %started, 2
+  br i1 %alone, label %done, label %ask
+ask:
+  %forked = call i1 @is_forked(ptr %pool)
+  br i1 %forked, label %anew, label %done
+anew:
+  call void @pool_forked(ptr %pool)
+  %wrong = call i32 @make_bed(ptr %pool)
+  %process = call i32 @getpid()
+  %at.owner = getelementptr i8, ptr %pool, i64 <OWNER_AT>
+  store i32 %process, ptr %at.owner
+  br label %done
+done:
+  ret void
+}
+
 define void @tl_pool_destroy(ptr %pool) nounwind {
 entry:
+  %forked = call i1 @is_forked(ptr %pool)
+  br i1 %forked, label %done, label %stop
+stop:
   call void @pool_stop(ptr %pool)
   %mutex = getelementptr i8, ptr %pool, i64 <MUTEX_AT>
   %m = call i32 @pthread_mutex_destroy(ptr %mutex)
   %condition = getelementptr i8, ptr %pool, i64 <CONDITION_AT>
   %c = call i32 @pthread_cond_destroy(ptr %condition)
+  br label %done
+done:
+  %k = call i32 @count_pools(i64 -1)
   ret void
 }
 

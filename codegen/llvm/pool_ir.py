@@ -25,7 +25,7 @@ def _places() -> tuple[dict[str, int], int]:
     """Return where the fields of a pool lie, those that several threads write on cache lines of their own, and how large it is."""
     fields = {
         "STATE": 8, "HOMES": MAX_THREADS * _LINE, "DONE": 8, "SLEEPERS": 4, "BELL": 4, "JOB": 32, "BUSY": 4, "STOPPING": 4, "ACTIVE": 16,
-        "ENTERED": 4, "ALLOWED": MASK_BYTES, "AVOIDED": 8,
+        "ENTERED": 4, "OWNER": 4, "ALLOWED": MASK_BYTES, "AVOIDED": 8,
         "HANDLES": 8 * MAX_THREADS, "MEMBERS": 16 * MAX_THREADS, "PROCESSORS": 4 * MAX_THREADS, "MUTEX": _LINE, "CONDITION": _LINE,
         "CALLBACK": 24,
     }  # fmt: skip

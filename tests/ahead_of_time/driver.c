@@ -1,10 +1,12 @@
 /* Calls libraries rightly and wrongly. Arrays end, and others begin, where memory ends: what is read or written beside them ends the process. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "net.h"
@@ -157,6 +159,46 @@ static void by_a_loop_of_the_caller(void) {
     product_destroy(context);
 }
 
+/* A fork has the memory of a context and none of its threads. */
+static void in_a_fork(void) {
+    product_context *context;
+    CHECK(!product_create(&context, 2));
+    float *a = image_of(4096, 1), *b = image_of(4096, 0), *c = guarded(4096 * sizeof(float), 1), *d = guarded(4096 * sizeof(float), 1);
+    product_inputs inputs = {a, b};
+    product_outputs outputs = {c}, again = {d};
+    CHECK(!product_run(context, &inputs, &outputs));
+    for (int runs = 0; runs < 3; runs += 2) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(30);
+            for (int k = 0; k < runs; k++) CHECK(!product_run(context, &inputs, &again) && !memcmp(c, d, 4096 * sizeof(float)));
+            product_destroy(context);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    CHECK(!product_run(context, &inputs, &again) && !memcmp(c, d, 4096 * sizeof(float)));
+    product_destroy(context);
+}
+
+/* More often than a process has keys for data of threads. */
+static void opened_again_and_again(const char *library) {
+    product_options options = {PRODUCT_INTERFACE, 1, 0, NULL, 0, NULL, NULL, NULL};
+    for (int k = 0; k < 1100; k++) {
+        void *opened = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+        CHECK(opened);
+        int (*create)(product_context **, const product_options *);
+        void (*destroy)(product_context *);
+        *(void **)&create = dlsym(opened, "product_create_with");
+        *(void **)&destroy = dlsym(opened, "product_destroy");
+        product_context *context;
+        CHECK(!create(&context, &options));
+        destroy(context);
+        CHECK(!dlclose(opened));
+    }
+}
+
 static void of_data(void) {
     pick_context *context;
     CHECK(!pick_create(&context, 1));
@@ -232,12 +274,14 @@ static void wrongly(void) {
 }
 
 int main(int count, char **arguments) {
-    CHECK(count == 2);
+    CHECK(count == 3);
     path = arguments[1];
     rightly();
     of_open_sizes();
     by_a_loop_of_the_caller();
     by_a_loop_that_is_wrong();
+    in_a_fork();
+    opened_again_and_again(arguments[2]);
     of_data();
     wrongly();
     return 0;

@@ -36,8 +36,9 @@ def test_a_driver_calls_four_libraries_rightly_and_wrongly(folder: Path, tmp_pat
     includes = [f"-I{folder / place}" for place in LIBRARIES]
     archives = [folder / place / f"lib{name}.a" for place, name in LIBRARIES.items()]
     checks = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    built("gcc", "-std=c11", *STRICT, *checks, *includes, HERE / "driver.c", *archives, "-lpthread", "-o", tmp_path / "driver")
-    found = np.array(ran(tmp_path / "driver", folder / "net" / "net.weights").split(), np.float32)
+    built("gcc", "-std=c11", *STRICT, *checks, *includes, HERE / "driver.c", *archives, "-lpthread", "-ldl", "-o", tmp_path / "driver")
+    given = (folder / "net" / "net.weights", folder / "product" / "libproduct.so")
+    found = np.array(ran(tmp_path / "driver", *given).split(), np.float32)
     image = (np.arange(384) % 17 - 8).astype(np.float32).reshape(2, 3, 8, 8)
     np.testing.assert_array_equal(found, tl.load_model(folder / "net")(image).ravel())
 

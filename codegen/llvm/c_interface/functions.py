@@ -44,6 +44,7 @@ _POOL = """
 declare i64 @tl_pool_bytes()
 declare i32 @tl_pool_create(ptr, i64, i64, i64, ptr, ptr)
 declare void @tl_pool_destroy(ptr)
+declare void @tl_pool_resume(ptr)
 declare ptr @tl_pool_enter(ptr)
 declare void @tl_pool_leave(ptr)
 declare i32 @tl_pool_is_short(ptr)
@@ -203,12 +204,14 @@ def _run_ir(of: Interface, codes: Codes) -> str:
     f.require(f.new(f"extractvalue {{ i32, i1 }} {swap}, 1"), Code.BUSY)
     before = "null"
     if of.parallel:
-        before = f.new(f"call ptr @tl_pool_enter(ptr {f.word('%context', Field.POOL, 'ptr')})")
+        pool = f.word("%context", Field.POOL, "ptr")
+        f.add(f"call void @tl_pool_resume(ptr {pool})")
+        before = f.new(f"call ptr @tl_pool_enter(ptr {pool})")
     entry = f.word("%context", Field.ENTRY, "ptr")
     code = f.new(f"call i32 {entry}(ptr %context, ptr %inputs, ptr %outputs)")
     if of.parallel:
         f.add(f"call void @tl_pool_leave(ptr {before})")
-        short = f.new(f"call i32 @tl_pool_is_short(ptr {f.word('%context', Field.POOL, 'ptr')})")
+        short = f.new(f"call i32 @tl_pool_is_short(ptr {pool})")
         is_short = f.new(f"icmp ne i32 {short}, 0")
         code = f.new(f"select i1 {is_short}, i32 {int(Code.PIECES)}, i32 {code}")
     f.add(f"store atomic i32 0, ptr {busy} release, align 4")

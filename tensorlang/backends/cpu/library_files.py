@@ -223,7 +223,7 @@ def _options(of: Interface) -> Iterator[str]:
     yield f"#define {big}_MOST_THREADS {of.threads}"
     yield f"""
 /* Calls body(context, b, e, thread) for pieces [b, e) that make up [begin, end), on threads with numbers below `threads`, and returns when
-   all are done. */
+   all are done. An exception that left it would end the program. */
 typedef void (*{name}_parallel_for)(void *user, void (*body)(void *context, int64_t begin, int64_t end, int64_t thread), void *context,
                                     int64_t begin, int64_t end);
 

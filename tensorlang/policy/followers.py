@@ -17,7 +17,7 @@ from polyhedral.expr import Expr, Name
 from tensorlang.schedule.shape import is_product
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Slot
 from tensorlang.tensor.scop import in_order
-from tensorlang.tensor.walk import component_of, components, definers, definition_reads, index_names, is_recurrence, reads, reduces
+from tensorlang.tensor.walk import components, definers, definition_reads, index_names, is_recurrence, reads, reduces
 
 
 def accumulations(program: Program, group: Sequence[Definition]) -> tuple[Definition, ...]:
@@ -37,11 +37,24 @@ def accumulations(program: Program, group: Sequence[Definition]) -> tuple[Defini
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A definition that needs single steps of a recurrence: in step k of its loop `step` no later one than k + `offset`."""
+    """A definition, or several that need each other, that need single steps of a recurrence: in step k of their loop `step` no later one
+    than k + `offset`."""
 
-    definition: Definition
+    members: tuple[Definition, ...]
     step: str
     offset: int
+
+    def names(self) -> set[str]:
+        """Return the tensors that it defines."""
+        return {t.name for m in self.members for t in m.tensors}
+
+    def reads(self) -> set[str]:
+        """Return the tensors that it reads."""
+        return {r for m in self.members for r in definition_reads(m)}
+
+    def places(self) -> dict[str, int]:
+        """Return the position of the axis of steps of each tensor that has one."""
+        return {t.name: m.axes.index(self.step) for m in self.members if self.step in m.axes for t in m.tensors}
 
 
 def followers(program: Program, group: Sequence[Definition], steps: Mapping[str, int]) -> tuple[Follower, ...]:
@@ -53,24 +66,23 @@ def followers(program: Program, group: Sequence[Definition], steps: Mapping[str,
     beside = list[Definition]()
     every = components(program)
     start = next(k for k, part in enumerate(every) if any(x is group[0] for x in part))
-    for k, x in ((k, x) for k, part in enumerate(every) for x in part if not any(x is m for m in group)):
-        if not made & definition_reads(x):
-            beside += [x] if k > start and len(every[k]) == len(x.tensors) == 1 and is_recurrence([x]) else []
+    for k, part in ((k, part) for k, part in enumerate(every) if part is not every[start]):
+        read = made.intersection(r for x in part for r in definition_reads(x)) - {t.name for x in part for t in x.tensors}
+        if not read:
+            beside += part if k > start and len(part) == len(part[0].tensors) == 1 and is_recurrence(part) else []
             continue
-        read = made & definition_reads(x) - {t.name for t in x.tensors}
-        follower = _follower(program, x, known) if read and read <= known.keys() else None
+        follower = _follower(program, part, known) if read <= known.keys() else None
         if follower is None or not _goes_along(follower, group, steps):
             continue
-        for other in (b for b in beside if b.tensors[0].name in definition_reads(x) and b.tensors[0].name not in known):
+        for other in (b for b in beside if b.tensors[0].name in follower.reads() and b.tensors[0].name not in known):
             if (needed := _beside(other, follower, group, steps)) is not None:
                 axis, offset = needed
-                found.append(Follower(other, axis, 0))
+                found.append(Follower((other,), axis, 0))
                 known[other.tensors[0].name] = other.axes.index(axis)
                 made |= _made_of(program, {other.tensors[0].name})
                 follower = replace(follower, offset=max(follower.offset, offset))
         found.append(follower)
-        if follower.step in x.axes and not follower.offset:
-            known |= {t.name: x.axes.index(follower.step) for t in x.tensors}
+        known |= follower.places() if follower.offset <= 0 else {}
     return tuple(found)
 
 
@@ -80,53 +92,54 @@ def may_follow(program: Program, group: Sequence[Definition], definition: Defini
         return False
     shared = [a for a in group[0].axes if all(a in m.axes for m in group)]
     found = (followers(program, group, {t.name: m.axes.index(a) for m in group for t in m.tensors}) for a in shared)
-    return any(x is definition for x in accumulations(program, group)) or any(f.definition is definition for fs in found for f in fs)
+    following = (m for fs in found for f in fs for m in f.members)
+    return any(x is definition for x in accumulations(program, group)) or any(m is definition for m in following)
 
 
-def _follower(program: Program, definition: Definition, known: Mapping[str, int]) -> Follower | None:
-    """Return a definition with its loop over steps; None where it has none, is sooner computed for all steps at once, as products that
-    read an element again are, or would write elements far apart in each."""
-    sums = [r for p in definition.pieces for r in reduces(p.value)]
-    found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in known]
-    alone = len(definition.tensors) == len(component_of(program, definition)) == 1
-    again = any(a not in index_names(r) for r in found for a in definition.axes)
-    if not alone or (again and is_product(definition)):
+def _follower(program: Program, part: Sequence[Definition], known: Mapping[str, int]) -> Follower | None:
+    """Return a definition, or several that need each other, with their loop over steps; None where they have none, are sooner computed for
+    all steps at once, as products that read an element again are, or would write elements far apart in each."""
+    found = [(x, r) for x in part for p in x.pieces for r in reads(p.value) if r.tensor in known]
+    again = any(a not in index_names(r) for x, r in found for a in x.axes)
+    if any(len(x.tensors) > 1 for x in part) or (again and len(part) == 1 and is_product(part[0])):
         return None
-    places = [_place(r.index[known[r.tensor]]) for r in found]
+    places = [_place(r.index[known[r.tensor]]) for _, r in found]
     names = {place[0] for place in places if place is not None}
     if None in places or len(names) != 1:
         return None
     (step,) = names
     offset = max(place[1] for place in places if place is not None)
-    follower = Follower(definition, step, max(0, offset) if is_recurrence([definition]) else offset)
-    if step in definition.axes:
-        return follower if len(definition.axes) == 1 or definition.axes[-1] != step else None
-    summed = len(sums) == 1 and len(definition.pieces) == 1 and not in_order(sums[0].reducer, program.mode)
+    follower = Follower(tuple(part), step, max(0, offset) if is_recurrence(part) else offset)
+    if all(step in x.axes for x in part):
+        return follower if all(len(x.axes) == 1 or x.axes[-1] != step for x in part) else None
+    sums = [r for x in part for p in x.pieces for r in reduces(p.value)]
+    summed = len(sums) == len(part) == len(part[0].pieces) == 1 and not in_order(sums[0].reducer, program.mode)
     return follower if summed and step in {b.name for b in sums[0].binders} else None
 
 
 def _beside(other: Definition, follower: Follower, group: Sequence[Definition], steps: Mapping[str, int]) -> tuple[str, int] | None:
     """Return the axis of steps of a recurrence that needs nothing of `group`, has as many of them and goes the same way, and how many steps
     after its own a follower reads of it at most; None where it has no such axis, or more than single steps are read."""
-    read = [r for p in follower.definition.pieces for r in reads(p.value) if r.tensor == other.tensors[0].name]
+    read = [r for m in follower.members for p in m.pieces for r in reads(p.value) if r.tensor == other.tensors[0].name]
     first = group[0].tensors[0]
     for k, (axis, extent) in enumerate(zip(other.axes, other.tensors[0].shape, strict=True)):
         offsets = [place[1] for r in read if (place := _place(r.index[k])) is not None and place[0] == follower.step]
-        alike = affine.same(extent, first.shape[steps[first.name]]) and _goes_along(Follower(other, axis, 0), group, steps)
+        alike = affine.same(extent, first.shape[steps[first.name]]) and _goes_along(Follower((other,), axis, 0), group, steps)
         if len(offsets) == len(read) and alike:
             return axis, max(offsets)
     return None
 
 
 def _goes_along(follower: Follower, group: Sequence[Definition], steps: Mapping[str, int]) -> bool:
-    """Tell whether a definition reads itself, if it does, at other steps alone that lie where a recurrence reads those of its own."""
-    definition = follower.definition
-    if not is_recurrence([definition]):
+    """Tell whether definitions read themselves, if they do, at other steps alone that lie where a recurrence reads those of its own; of
+    several that need each other some may read this step of others."""
+    if not is_recurrence(follower.members):
         return True
-    if follower.step not in definition.axes:
+    if not follower.places():
         return False
-    own = {*step_distances([definition], {definition.tensors[0].name: definition.axes.index(follower.step)})}
-    return None not in own and len({n is not None and n > 0 for n in own.union(step_distances(group, steps)) - {0}}) == 1 and 0 not in own
+    own = {*step_distances(follower.members, follower.places())}
+    alike = len({n is not None and n > 0 for n in own.union(step_distances(group, steps)) - {0}}) == 1
+    return None not in own and alike and (len(follower.members) > 1 or 0 not in own)
 
 
 def step_distances(group: Sequence[Definition], steps: Mapping[str, int]) -> list[int | None]:

@@ -312,7 +312,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     d = d if on_device or own else with_rows_apart(with_inlined_terms(d))
     found = fusion_groups(d, vectors=not on_device)
     cut = [Strip(c) for c in found] if on_device or own else shared_strips(d, found)
-    parts = [_Part(c.group, _candidates(request, roles, d, c.group) if _takes_roles(d, c) else [], c) for c in cut]
+    parts = [_Part(c.group, _candidates(request, roles, d, c), c) for c in cut]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     _settle_all(request, d, parts)
@@ -337,11 +337,8 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     return _of_roles(replace(request, at={}), wanted, written)
 
 
-def _takes_roles(d: Deriver, strip: Strip) -> bool:
-    """Tell whether a group has loops of its own that a role may be for: none that others share, nor those of a recurrence."""
-    group = strip.group
-    if strip.inside or group.fused or group.joint:
-        return False
+def _has_own_loops(d: Deriver, group: FusionGroup) -> bool:
+    """Tell whether nothing of a group runs in loops of a recurrence, which takes deriving these."""
     alone = replace(d, alone=True)
     return isinstance(d.machine, GpuMachine) or not any(not recurs(d.program, m) and is_joined(alone, m) for m in group.members)
 
@@ -356,22 +353,21 @@ def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], pl
     return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried), plan, left_out)
 
 
-def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, group: FusionGroup) -> list[tuple[sx.Schedule, Match]]:
-    """Return the schedules of roles whose guards hold, the least cost first, and of the same cost in the order in which they are written;
-    the user's before those of the library."""
+def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, strip: Strip) -> list[tuple[sx.Schedule, Match]]:
+    """Return the schedules of roles for the group of a strip, unless it shares loops with others, whose guards hold: the least cost first,
+    and of the same cost in the order in which they are written; the user's before those of the library."""
     own = request.module.schedules[: request.module.declared_schedules]
     found: list[tuple[sx.Schedule, Match]] = []
-    matching = matcher(d, group)
-    for schedule in roles:
+    matching = matcher(d, strip.group)
+    shared = bool(strip.inside) or strip.group.fused or strip.group.joint
+    matches = [(s, match) for s in roles if not shared and s.role is not None and (match := matching(s.role)) is not None]
+    for schedule, match in matches if matches and _has_own_loops(d, strip.group) else ():
         assert schedule.role is not None
-        match = matching(schedule.role)
-        if match is None:
-            continue
         why = unmet(schedule, {**guard_facts(schedule.role), **match.facts})
         if why is None:
             found.append((schedule, match))
         else:
-            request.tried.append(Attempt(where(schedule), f"for `{group.head.tensors[0].name}`, {why}"))
+            request.tried.append(Attempt(where(schedule), f"for `{strip.group.head.tensors[0].name}`, {why}"))
     return sorted(found, key=lambda candidate: (candidate[0] not in own, candidate[1].cycles))
 
 

@@ -101,3 +101,67 @@ def test_elements_that_need_neighbours_along_several_axes_are_computed_in_their_
     y[i, j] = u[T, i, j]"""
     program = operator(f"{SIGNATURE}(y: i32[3, 3])", sweep, {"T": 5})
     assert_same(program, proven(program, derive(program, machine)), {})
+
+
+GAINS = """
+    g[0, i] = a[i]   for i in 0..2
+    h[t, i] = g[t, 1 - i] - m[t, i, 0]   for t in 0..T, i in 0..2
+    g[t + 1, i] = h[t, i] + 2 * h[t, 1 - i]   for t in 0..T, i in 0..2
+    q[0] = a[2]
+    q[t + 1] = q[t] + h[t, 0] * g[t, 1]   for t in 0..T"""
+STATES = """
+    x[0, i] = 1   for i in 0..2
+    e[t, i] = x[t, i] - m[t, 0, i]   for t in 0..T, i in 0..2
+    x[t + 1, i] = e[t, i] + h[t, i] * (e[t, 0] - q[t + 1])   for t in 0..T, i in 0..2
+    y[t, i] = x[t + 1, i]   for t in 0..T, i in 0..2"""
+BACKWARDS = """
+    g[T, i] = a[i]   for i in 0..2
+    h[t, i] = g[t + 1, i] - m[t, i, 0]   for t in 0..T, i in 0..2
+    g[t, i] = h[t, i] + 2 * h[t, 1 - i]   for t in 0..T, i in 0..2
+    x[T, i] = 1   for i in 0..2
+    x[t, i] = x[t + 1, 1 - i] + h[t, i] * g[t, 0]   for t in 0..T, i in 0..2
+    y[t, i] = x[t, i]   for t in 0..T, i in 0..2"""
+NUMBERS = """
+    k[0] = a[0]
+    k[t + 1] = 3 - k[t] * m[t, 0, 0]   for t in 0..T
+    x[0, i] = a[i]   for i in 0..2
+    x[t + 1, i] = x[t, 1 - i] + k[t + 1] * x[t, i]   for t in 0..T, i in 0..2
+    y[t, i] = x[t + 1, i]   for t in 0..T, i in 0..2"""
+
+
+@MACHINES
+@pytest.mark.parametrize(
+    "body", [GAINS + STATES, STATES + GAINS, BACKWARDS, NUMBERS], ids=["gains", "states first", "backwards", "numbers"]
+)
+def test_recurrences_that_need_the_steps_of_others_run_in_one_loop_with_these_in_registers(body: str, machine: Machine) -> None:
+    for steps in (1, 5):
+        program = operator(f"{SIGNATURE}(y: i32[T, 2])", body, {"T": steps})
+        plan = proven(program, derive(program, machine))
+        loops = {n.loops[0] for n in plan.placed.nests.values() if n.loops and not n.statement.startswith("y")}
+        assert len(loops) == 1 or steps == 1
+        assert_same(program, plan, {})
+
+
+@MACHINES
+def test_so_they_do_for_any_number_of_steps(machine: Machine) -> None:
+    program = operator(f"{SIGNATURE}(y: i32[T, 2])", GAINS + STATES)
+    plan = proven(program, derive(program, machine))
+    assert len({n.loops[0] for n in plan.placed.nests.values() if n.loops}) == 1
+    for steps in (0, 1, 5):
+        assert_same(program, plan, {"T": steps})
+
+
+@MACHINES
+@pytest.mark.parametrize("step", ["t + 1", "T - 1 - t"], ids=["the other way", "steps that are not made yet"])
+def test_recurrences_that_need_other_steps_than_those_just_made_have_loops_of_their_own(step: str, machine: Machine) -> None:
+    body = f"""
+    x[0, i] = a[i]   for i in 0..2
+    x[t + 1, i] = x[t, 1 - i] - m[t, i, 0]   for t in 0..T, i in 0..2
+    z[T, i] = 1   for i in 0..2
+    z[t, i] = z[t + 1, 1 - i] * x[{step}, i]   for t in 0..T, i in 0..2
+    y[t, i] = z[t, i]   for t in 0..T, i in 0..2"""
+    program = operator(f"{SIGNATURE}(y: i32[T, 2])", body)
+    plan = proven(program, derive(program, machine))
+    assert {n.loops[0] for n in plan.placed.nests.values() if n.statement[0] in "xz"} >= {"x.t", "z.t"}
+    for steps in (0, 1, 5):
+        assert_same(program, plan, {"T": steps})

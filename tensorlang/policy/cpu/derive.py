@@ -20,7 +20,7 @@ product, it is a sum like others here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tensorlang.policy.cpu.asked_sums import derive_asked_sum, with_asked_sums
@@ -49,7 +49,7 @@ from tensorlang.schedule.plan import Storage, full
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import reads, reduces
+from tensorlang.tensor.walk import components, reads, reduces
 
 
 def derive(
@@ -66,12 +66,21 @@ def derive(
     d = replace(deriver(program, machine, layouts or {}, constants, at), plain=plain)
     d = d if plain else with_sums_apart(with_rows_apart(with_terms_apart(with_inlined_terms(d))))
     groups = fusion_groups(d)
-    for strip in shared_strips(d, groups if plain else with_asked_sums(d, groups)):
+    for strip in _needed_first(d, shared_strips(d, groups if plain else with_asked_sums(d, groups))):
         _derive_strip(d, strip)
     if not plain:
         fuse_scatters(d)
         trim_unread(d, d.program.definitions)
     return d.schedule
+
+
+def _needed_first(d: Deriver, found: Sequence[Strip]) -> list[Strip]:
+    """Return strips with each recurrence after those that it is made of, in whose loops it may run."""
+    places = {m.tensors[0].name: k for k, part in enumerate(components(d.program)) for m in part}
+    own = [not x.inside and recurs(d.program, x.group.head) for x in found]
+    recurrences = (x for x, recurring in zip(found, own, strict=True) if recurring)
+    following = iter(sorted(recurrences, key=lambda x: places[x.group.head.tensors[0].name]))
+    return [next(following) if recurring else x for x, recurring in zip(found, own, strict=True)]
 
 
 def derive_strip(d: Deriver, strip: Strip) -> Schedule:

@@ -2,7 +2,8 @@
 
 order         their loops run in an order that the dependences allow; those that carry none are like those of any other equation (`nests`)
 groups        what needs each other runs by blocks, in joint loops, in lines, by rows, written out, or each by itself
-followers     sums and maps of what a recurrence makes run in its loops, where fewer steps are kept then, or registers hold them
+followers     sums, maps and other recurrences of what a recurrence makes run in its loops, where fewer steps are kept then, or registers
+              hold them
 storage       what is no result is kept for as many steps as it is needed
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from polyhedral.directions import distances_of
 from polyhedral.expr import Name as AffineName
@@ -30,10 +31,10 @@ from tensorlang.policy.cpu.time_tiles import add_time_tile, best_shared_tile
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
 )
-from tensorlang.policy.cpu.written_steps import has_written_steps, is_quick
+from tensorlang.policy.cpu.written_steps import has_written_steps, is_quick, is_written_out
 from tensorlang.policy.deriver import Deriver, bytes_of, in_order, is_local, is_threading_profitable, shared_loops
 from tensorlang.policy.folds import folded
-from tensorlang.policy.followers import Follower, accumulations, followers, may_follow
+from tensorlang.policy.followers import Follower, accumulations, followers, may_follow, step_distances
 from tensorlang.policy.legality import in_legal_order, is_proven
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full, owned
@@ -42,7 +43,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Definition, Slot
-from tensorlang.tensor.walk import component_of, components, definition_reads, reads, reduces, tensor_table
+from tensorlang.tensor.walk import component_of, components, is_recurrence, reads, reduces, tensor_table
 
 
 def derive_recurrence(d: Deriver, definition: Definition) -> None:
@@ -125,38 +126,37 @@ def _own(d: Deriver, group: Sequence[Definition], found: Sequence[Definition]) -
 
 def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition], is_written: bool) -> bool:
     """Add the directives for a recurrence with what needs single steps of it in its loop over steps, where no near cache holds all steps
-    and a few then do, where registers hold them (`is_written`), or where a step of which few are kept changes what data name and no more;
-    tell whether it runs so."""
+    and a few then do, where registers hold them (`is_written`, or single elements that steps which are written out need), or where a step
+    of which few are kept changes what data name and no more; tell whether it runs so."""
     first, before = plan.placed.nests[statements_of(plan, group[0])[0]].loops[0], d.schedule
-    owner, time = owned(first, tensor_table(d.program))
+    _, time = owned(first, tensor_table(d.program))
     if any(time not in x.axes for x in group) or any(plan.placed.nests[s].loops[0] != first for x in group for s in statements_of(plan, x)):
         return False
     own = {t.name: x.axes.index(time) for x in group for t in x.tensors}
     if all(r.index[own[r.tensor]] == AffineName(time) for x in group for p in x.pieces for r in reads(p.value) if r.tensor in own):
         return False
-    shrunk = [x for x in group if is_local(d, x) and (is_written or updated(x) or bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes)]
-    found = followers(d.program, group, own) if shrunk else ()
-    found = found[: len(_own(d, group, [x.definition for x in found]))]
-    later = d.program.definitions[next(k for k, x in enumerate(d.program.definitions) if x is group[0]) :]
-    found = tuple(takewhile(lambda x: any(x.definition is y for y in later), found))  # What comes before has its loops.
-    found = tuple(takewhile(lambda x: not _is_turned(group[0], time, x.definition, AffineName(x.step)), found))
-    found = tuple(takewhile(lambda x: is_quick(x.definition, x.step), found)) if is_written else found
-    read = {r for x in found for r in definition_reads(x.definition)}
+    local, single = [x for x in group if is_local(d, x)], all(len(x.axes) == 1 for x in group)
+    far = [x for x in local if updated(x) or bytes_of(d, (x.tensors[0].name,)) > d.machine.l2_bytes]
+    found = followers(d.program, group, own) if far or (local and (is_written or single)) else ()
+    own_members = _own(d, group, [m for x in found for m in x.members])
+    found = tuple(takewhile(lambda x: any(x.members[-1] is m for m in own_members), found))
+    later = list(chain(*takewhile(lambda part: part[0] is not group[0], reversed(components(d.program)))))
+    found = tuple(takewhile(lambda x: any(x.members[0] is m for m in later), found))  # What comes before has its loops.
+    found = tuple(takewhile(lambda x: not any(_is_turned(group[0], time, m, AffineName(x.step)) for m in x.members), found))
+    backwards = any(n is not None and n < 0 for n in step_distances(group, own))
+    written = _written(d, group, found, backwards=backwards) if is_written or single else ()
+    if is_written or any(is_recurrence(x.members) and len(x.members[0].axes) > 1 for x in written):
+        found, is_written = written, True
+    shrunk = local if is_written else far
+    read = {r for x in found for r in x.reads()}
     if not any(x.tensors[0].name in read for x in shrunk):
         return False
-    backwards = any(x.name == "reverse" and syntax.Id(first) in x.operands for x in d.since.directives)
-    if backwards and any(x.offset for x in found):
+    if backwards and not is_written and any(x.offset for x in found):
         return False
-    _add_followers(d, owner, time, found, {x.definition.tensors[0].name: x.offset for x in found}, backwards=backwards)
-    members = [*group, *(x.definition for x in found)]
+    found = _add_followers(d, group, first, found, backwards=backwards, soon=is_written)
+    members = [*group, *(m for x in found for m in x.members)]
     shared = apply(d.program, d.since, d.layouts)
-    early = _early(shared, group, found, first) if is_written else {}
-    if any(early.values()):
-        d.schedule = before
-        offsets = {x.definition.tensors[0].name: x.offset - early.get(x.definition.tensors[0].name, 0) for x in found}
-        _add_followers(d, owner, time, found, offsets, backwards=backwards)
-        shared = apply(d.program, d.since, d.layouts)
-    summed = {full(x.definition.tensors[0].name, x.step): 1 for x in found if x.step not in x.definition.axes}
+    summed = {full(m.tensors[0].name, x.step): 1 for x in found for m in x.members if x.step not in m.axes}
     inside = replace(d, at_once=summed)
     for member in members:
         derive_member(inside, shared, member, members, written=is_written)
@@ -170,22 +170,68 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition], is_wri
     return True
 
 
-def _add_followers(d: Deriver, owner: str, time: str, found: Sequence[Follower], offsets: Mapping[str, int], *, backwards: bool) -> None:
-    """Let followers share the loop over steps of `owner`, each so many steps after its own."""
-    for x in found:
-        name = x.definition.tensors[0].name
-        binders = [b.name for p in x.definition.pieces for r in reduces(p.value) for b in r.binders]
-        others = [a for a in (*x.definition.axes, *binders) if a != x.step]
-        d.add(in_order(d.schedule, name, [x.step, *others]) if x.definition.axes[:1] != (x.step,) and others else d.schedule)
-        d.add(d.schedule.reverse(full(name, x.step)) if backwards else d.schedule)
-        d.add(d.schedule.shift(full(name, x.step), offsets[name]) if offsets[name] else d.schedule)
-    d.add(d.schedule.together(owner, *(x.definition.tensors[0].name for x in found), into=(time,)))
+def _written(d: Deriver, group: Sequence[Definition], found: Sequence[Follower], *, backwards: bool) -> tuple[Follower, ...]:
+    """Return those first followers of a recurrence whose steps are written out that may run with it: recurrences that are written out
+    themselves, as long as all are code that processors keep decoded, and what is as soon made of each step by itself."""
+    members = [*group]
+
+    def is_taken(x: Follower) -> bool:
+        if not is_recurrence(x.members):
+            return is_quick(x.members[0], x.step)
+        members.extend(x.members)
+        if not is_written_out(members) or all(len(m.axes) == 1 for m in x.members):
+            return is_written_out(members)
+        alone = replace(d)
+        _add_step_loop(alone, x, backwards=backwards)
+        return has_written_steps(alone, apply(d.program, alone.since, d.layouts), x.members)
+
+    return tuple(takewhile(is_taken, found))
 
 
-def _early(plan: Plan, group: Sequence[Definition], found: Sequence[Follower], step: str) -> dict[str, int]:
-    """Return how many steps earlier each follower finds all that it reads, where the loop over steps makes some of it before its number
-    says: then registers hold it."""
-    parts = [[*group], *([x.definition] for x in found)]
+def _add_followers(
+    d: Deriver, group: Sequence[Definition], loop: str, found: Sequence[Follower], *, backwards: bool, soon: bool
+) -> tuple[Follower, ...]:
+    """Let followers share the loop over steps of a recurrence, each so many steps after its own; return them. `soon`: as soon as all that
+    it reads is made, so that registers hold it; those for which most steps would be kept all the same stay by themselves."""
+    owner, time = owned(loop, tensor_table(d.program))
+    names = {x: _add_step_loop(d, x, backwards=backwards) for x in found}
+    before = d.schedule
+
+    def share(offsets: Mapping[Follower, int]) -> None:
+        d.schedule = before
+        for x, offset in offsets.items():
+            d.add(d.schedule.shift(full(names[x], x.step), offset) if offset else d.schedule)
+        d.add(d.schedule.together(owner, *(names[x] for x in offsets), into=(time,)))
+
+    offsets = {x: x.offset for x in found}
+    share(offsets)
+    later = _later_by(apply(d.program, d.since, d.layouts), group, found, loop) if soon else {}
+    if any(later.values()):
+        most = (extents(group[0])[time] or OPEN_EXTENT) // 2
+        offsets = {x: n + later[x] for x, n in takewhile(lambda of: later[of[0]] < most, offsets.items())}
+        share(offsets)
+    return tuple(offsets)
+
+
+def _add_step_loop(d: Deriver, follower: Follower, *, backwards: bool) -> str:
+    """Let the loop of a follower over steps be its first; return the tensor after which it is called."""
+    first, *others = follower.members
+    name = first.tensors[0].name
+    if others:
+        for m in follower.members:
+            d.add(legal_order(d.schedule, d.program, m))
+        plan = apply(d.program, d.since, d.layouts)
+        return owned(plan.placed.nests[statements_of(plan, first)[0]].loops[0], tensor_table(d.program))[0]
+    inside = [a for a in (*first.axes, *(b.name for p in first.pieces for r in reduces(p.value) for b in r.binders)) if a != follower.step]
+    d.add(in_order(d.schedule, name, [follower.step, *inside]) if first.axes[:1] != (follower.step,) and inside else d.schedule)
+    d.add(d.schedule.reverse(full(name, follower.step)) if backwards else d.schedule)
+    return name
+
+
+def _later_by(plan: Plan, group: Sequence[Definition], found: Sequence[Follower], step: str) -> dict[Follower, int]:
+    """Return how many steps later each follower has to run, or earlier if negative, so that all that it reads is just made; nothing where
+    it cannot be told."""
+    parts = [[*group], *(x.members for x in found)]
     statements = [(s, k) for k, members in enumerate(parts) for m in members for s in statements_of(plan, m)]
     own = {s: k for s, k in statements if step in plan.placed.nests[s].loops}  # A sum over steps begins before them.
     try:
@@ -193,12 +239,11 @@ def _early(plan: Plan, group: Sequence[Definition], found: Sequence[Follower], s
             least = distances_of(plan.placed, own).least_between(step)
     except OperationLimit:
         return {}
-    slack = {k: [n for (p, q), n in least.items() if q == k != p] for k in range(1, len(parts))}
-    return {
-        x.definition.tensors[0].name: max(0, min(n for n in slack[k] if n is not None))
-        for k, x in enumerate(found, 1)
-        if slack[k] and None not in slack[k]
-    }
+    later = [0] * len(parts)
+    for k in range(1, len(parts)):
+        needed = [n if n is None else later[p] - n for (p, q), n in least.items() if q == k > p]
+        later[k] = max((n for n in needed if n is not None), default=0) if None not in needed else 0
+    return dict(zip(found, later[1:], strict=True))
 
 
 def _is_turned(member: Definition, time: str, follower: Definition, step: Slot) -> bool:
@@ -222,10 +267,11 @@ def _axes_of_line(definition: Definition) -> set[str]:
 
 def is_joined(d: Deriver, definition: Definition) -> bool:
     """Tell whether a definition runs in loops of a recurrence that it is made of."""
-    if _names_together(d.since, definition) or not d.alone:
-        return _names_together(d.since, definition)
+    part = component_of(d.program, definition)
+    if _names_together(d.since, part) or not d.alone:
+        return _names_together(d.since, part)
     found = (group for group in components(d.program) if may_follow(d.program, group, definition))
-    return any(_names_together(_beside(d, group[0]), definition) for group in found)
+    return any(_names_together(_beside(d, group[0]), part) for group in found)
 
 
 def _beside(d: Deriver, first: Definition) -> Schedule:
@@ -239,9 +285,10 @@ def _beside(d: Deriver, first: Definition) -> Schedule:
     return d.beside[key]
 
 
-def _names_together(schedule: Schedule, definition: Definition) -> bool:
-    name = syntax.Id(definition.tensors[0].name)
-    return any(x.name == "together" and name in x.operands for x in schedule.directives)
+def _names_together(schedule: Schedule, part: Sequence[Definition]) -> bool:
+    """Tell whether one of those that need each other shares loops: of a component one names them for all."""
+    names = {syntax.Id(m.tensors[0].name) for m in part}
+    return any(x.name == "together" and not names.isdisjoint(x.operands) for x in schedule.directives)
 
 
 def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:

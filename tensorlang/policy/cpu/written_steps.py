@@ -55,11 +55,25 @@ def has_written_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bo
     return one_by_one + apart < in_lanes + _waiting(d, group, steps, vectors)
 
 
+def is_written_out(members: Sequence[Definition]) -> bool:
+    """Tell whether the steps of some tensors are few elements, of no more terms in all than are written out."""
+    return all(map(_has_few_elements, members)) and sum(map(_terms_of_step, members)) <= MOST_TERMS
+
+
+def _terms_of_step(m: Definition) -> int:
+    """Return how many terms are computed in a step of a tensor."""
+    return _elements_of_step(m) * max(map(_terms, _sums(m)), default=1)
+
+
 def _has_few_elements(m: Definition) -> bool:
-    """Tell whether a tensor has few elements beside those along its longest axis."""
+    return _elements_of_step(m) <= MOST_WRITTEN
+
+
+def _elements_of_step(m: Definition) -> int:
+    """Return how many elements a tensor has beside those along its longest axis."""
     sizes = extents(m)
     *others, _ = sorted((1, *(sizes[a] or OPEN_EXTENT for a in m.axes)))
-    return prod(others) <= MOST_WRITTEN
+    return prod(others)
 
 
 def is_quick(definition: Definition, step: str) -> bool:

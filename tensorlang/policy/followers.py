@@ -37,8 +37,8 @@ def accumulations(program: Program, group: Sequence[Definition]) -> tuple[Defini
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A definition, or several that need each other, that need single steps of a recurrence: in step k of their loop `step` no later one
-    than k + `offset`."""
+    """A definition, or several that need each other, that need single steps of a recurrence: in step k of their loop `step`, as the
+    recurrence goes, none that is more than `offset` after k."""
 
     members: tuple[Definition, ...]
     step: str
@@ -63,6 +63,7 @@ def followers(program: Program, group: Sequence[Definition], steps: Mapping[str,
     position of the axis of steps, by the tensors of `group`."""
     own = {t.name for d in group for t in d.tensors}
     known, found, made = dict(steps), list[Follower](), _made_of(program, own)
+    sign = -1 if is_backwards(group, steps) else 1
     beside = list[Definition]()
     every = components(program)
     start = next(k for k, part in enumerate(every) if any(x is group[0] for x in part))
@@ -71,11 +72,11 @@ def followers(program: Program, group: Sequence[Definition], steps: Mapping[str,
         if not read:
             beside += part if k > start and len(part) == len(part[0].tensors) == 1 and is_recurrence(part) else []
             continue
-        follower = _follower(program, part, known) if read <= known.keys() else None
+        follower = _follower(program, part, known, sign) if read <= known.keys() else None
         if follower is None or not _goes_along(follower, group, steps):
             continue
         for other in (b for b in beside if b.tensors[0].name in follower.reads() and b.tensors[0].name not in known):
-            if (needed := _beside(other, follower, group, steps)) is not None:
+            if (needed := _beside(other, follower, group, steps, sign)) is not None:
                 axis, offset = needed
                 found.append(Follower((other,), axis, 0))
                 known[other.tensors[0].name] = other.axes.index(axis)
@@ -96,9 +97,15 @@ def may_follow(program: Program, group: Sequence[Definition], definition: Defini
     return any(x is definition for x in accumulations(program, group)) or any(m is definition for m in following)
 
 
-def _follower(program: Program, part: Sequence[Definition], known: Mapping[str, int]) -> Follower | None:
-    """Return a definition, or several that need each other, with their loop over steps; None where they have none, are sooner computed for
-    all steps at once, as products that read an element again are, or would write elements far apart in each."""
+def is_backwards(group: Sequence[Definition], steps: Mapping[str, int]) -> bool:
+    """Tell whether a recurrence needs later steps of its own. `steps`: the position of the axis of steps, by its tensors."""
+    return any(n is not None and n < 0 for n in step_distances(group, steps))
+
+
+def _follower(program: Program, part: Sequence[Definition], known: Mapping[str, int], sign: int) -> Follower | None:
+    """Return a definition, or several that need each other, with their loop over steps, of which those of `known` tensors go by `sign`;
+    None where they have none, are sooner computed for all steps at once, as products that read an element again are, or would write
+    elements far apart in each."""
     found = [(x, r) for x in part for p in x.pieces for r in reads(p.value) if r.tensor in known]
     again = any(a not in index_names(r) for x, r in found for a in x.axes)
     if any(len(x.tensors) > 1 for x in part) or (again and len(part) == 1 and is_product(part[0])):
@@ -108,7 +115,7 @@ def _follower(program: Program, part: Sequence[Definition], known: Mapping[str, 
     if None in places or len(names) != 1:
         return None
     (step,) = names
-    offset = max(place[1] for place in places if place is not None)
+    offset = max(sign * place[1] for place in places if place is not None)
     follower = Follower(tuple(part), step, max(0, offset) if is_recurrence(part) else offset)
     if all(step in x.axes for x in part):
         return follower if all(len(x.axes) == 1 or x.axes[-1] != step for x in part) else None
@@ -117,13 +124,15 @@ def _follower(program: Program, part: Sequence[Definition], known: Mapping[str, 
     return follower if summed and step in {b.name for b in sums[0].binders} else None
 
 
-def _beside(other: Definition, follower: Follower, group: Sequence[Definition], steps: Mapping[str, int]) -> tuple[str, int] | None:
+def _beside(
+    other: Definition, follower: Follower, group: Sequence[Definition], steps: Mapping[str, int], sign: int
+) -> tuple[str, int] | None:
     """Return the axis of steps of a recurrence that needs nothing of `group`, has as many of them and goes the same way, and how many steps
     after its own a follower reads of it at most; None where it has no such axis, or more than single steps are read."""
     read = [r for m in follower.members for p in m.pieces for r in reads(p.value) if r.tensor == other.tensors[0].name]
     first = group[0].tensors[0]
     for k, (axis, extent) in enumerate(zip(other.axes, other.tensors[0].shape, strict=True)):
-        offsets = [place[1] for r in read if (place := _place(r.index[k])) is not None and place[0] == follower.step]
+        offsets = [sign * place[1] for r in read if (place := _place(r.index[k])) is not None and place[0] == follower.step]
         alike = affine.same(extent, first.shape[steps[first.name]]) and _goes_along(Follower((other,), axis, 0), group, steps)
         if len(offsets) == len(read) and alike:
             return axis, max(offsets)

@@ -34,7 +34,7 @@ from tensorlang.policy.cpu.wavefronts import (
 from tensorlang.policy.cpu.written_steps import has_written_steps, is_quick, is_written_out
 from tensorlang.policy.deriver import Deriver, bytes_of, in_order, is_local, is_threading_profitable, shared_loops
 from tensorlang.policy.folds import folded
-from tensorlang.policy.followers import Follower, accumulations, followers, may_follow, step_distances
+from tensorlang.policy.followers import Follower, accumulations, followers, is_backwards, may_follow
 from tensorlang.policy.legality import in_legal_order, is_proven
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full, owned
@@ -143,7 +143,7 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition], is_wri
     later = list(chain(*takewhile(lambda part: part[0] is not group[0], reversed(components(d.program)))))
     found = tuple(takewhile(lambda x: any(x.members[0] is m for m in later), found))  # What comes before has its loops.
     found = tuple(takewhile(lambda x: not any(_is_turned(group[0], time, m, AffineName(x.step)) for m in x.members), found))
-    backwards = any(n is not None and n < 0 for n in step_distances(group, own))
+    backwards = is_backwards(group, own)
     written = _written(d, group, found, backwards=backwards) if is_written or single else ()
     if is_written or any(is_recurrence(x.members) and len(x.members[0].axes) > 1 for x in written):
         found, is_written = written, True

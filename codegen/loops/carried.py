@@ -182,7 +182,7 @@ def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffe
     counts = Counter(s.buffer for s in stores(*loop.body))
     for group, store in stored:
         buffer = memory.get(store.buffer)
-        if buffer is None or not _is_computed_as_stored(buffer.dtype):
+        if buffer is None or not is_computed_as_stored(buffer.dtype):
             continue
         others = [(g, s) for g, s in stored if s is not store and s.buffer == store.buffer]
         if len(others) + 1 < counts[store.buffer] or not all(_are_elsewhere(group, store, g, s) for g, s in others):
@@ -195,7 +195,7 @@ def _recurrences(loop: For, groups: Sequence[_Group], memory: Mapping[str, Buffe
             yield _Recurrence(group, buffer, store, reads)
 
 
-def _is_computed_as_stored(dtype: DType) -> bool:
+def is_computed_as_stored(dtype: DType) -> bool:
     return dtype == bool_ or dtype.bits >= (32 if dtype.is_float else 8)
 
 

@@ -110,7 +110,7 @@ def drop_stack_to_registers(function: Function, room: int) -> Function:
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class Access:
     """A read or write below a loop; `path` are the loops in between, `guarded` if it stands under a condition, and `chosen` if it is read
     where another value may be chosen."""
 
@@ -148,27 +148,27 @@ class _Promoted:
     streams: bool
 
 
-def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool = False) -> Iterator[_Access]:
+def accesses_below(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool = False) -> Iterator[Access]:
     """Yield the reads and writes below `block` in the order in which they are executed."""
     for s in block:
         match s:
             case For(lo=lo, hi=hi, body=body):
-                yield from (_Access(load, path, guarded) for load in loads(lo, hi))
-                yield from _accesses(body, (*path, s), guarded)
+                yield from (Access(load, path, guarded) for load in loads(lo, hi))
+                yield from accesses_below(body, (*path, s), guarded)
             case If(cond, then, orelse):
-                yield from (_Access(load, path, guarded) for load in loads(cond))
-                yield from _accesses(then, path, True)
-                yield from _accesses(orelse, path, True)
+                yield from (Access(load, path, guarded) for load in loads(cond))
+                yield from accesses_below(then, path, True)
+                yield from accesses_below(orelse, path, True)
             case Store():
                 certain = certain_loads(*children(s))
-                yield from (_Access(load, path, guarded, load not in certain) for load in loads(s))
-                yield _Access(s, path, guarded)
+                yield from (Access(load, path, guarded, load not in certain) for load in loads(s))
+                yield Access(s, path, guarded)
             case Producer(body):
-                yield from _accesses(body, path, guarded)
+                yield from accesses_below(body, path, guarded)
             case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
-                yield from (_Access(load, path, guarded) for load in loads(*children(s)))
+                yield from (Access(load, path, guarded) for load in loads(*children(s)))
             case Boxes() | WaitBoxes() | Release() | Reclaim():
-                yield from (_Access(load, path, guarded) for load in loads(*children(s)))
+                yield from (Access(load, path, guarded) for load in loads(*children(s)))
             case _:
                 assert_never(s)
 
@@ -221,8 +221,8 @@ class _Promotion:
         return block
 
     def promotions(self, loop: For, algebra: Algebra, buffers: Mapping[str, Buffer], before: tuple[Stmt, ...]) -> list[_Promoted]:
-        grouped: dict[str, list[_Access]] = {}
-        for access in _accesses(loop.body):
+        grouped: dict[str, list[Access]] = {}
+        for access in accesses_below(loop.body):
             grouped.setdefault(access.node.buffer, []).append(access)
         found: list[_Promoted] = []
         for name, accesses in grouped.items():
@@ -233,7 +233,7 @@ class _Promotion:
                 found.extend([one] if one else [])
         return found
 
-    def promotion(self, loop: For, buffer: Buffer, accesses: list[_Access], algebra: Algebra, before: tuple[Stmt, ...]) -> _Promoted | None:
+    def promotion(self, loop: For, buffer: Buffer, accesses: list[Access], algebra: Algebra, before: tuple[Stmt, ...]) -> _Promoted | None:
         """Return how the elements of `buffer` that `loop` accumulates go to registers, or None if they cannot. Those that it changes
         under a condition have to be written before it: then they exist, and are nobody else's."""
         if not _accumulates(accesses):
@@ -266,7 +266,7 @@ def _is_written(before: tuple[Stmt, ...], tile: _Tile, algebra: Algebra) -> bool
     for s in reversed(before):
         if not isinstance(s, For | Store):
             continue
-        for access in _accesses((s,)):
+        for access in accesses_below((s,)):
             if isinstance(access.node, Store) and access.node.buffer == tile.buffer.name and not access.guarded:
                 found = _tile_of(access, None, tile.buffer)
                 if found is not None and _anonymous(found) == _anonymous(tile) and _run(algebra, _others(access, tile)):
@@ -286,7 +286,7 @@ def _value(e: Index) -> Expr:
     return Const(e.value, i64) if isinstance(e, Int) else IndexValue(e)
 
 
-def _accumulates(accesses: list[_Access]) -> bool:
+def _accumulates(accesses: list[Access]) -> bool:
     """Tell whether some access stores a value computed from the element that it replaces, or iterations read what the one before left."""
     is_read_first = isinstance(accesses[0].node, Load) and any(isinstance(access.node, Store) for access in accesses)
     return is_read_first or any(
@@ -295,7 +295,7 @@ def _accumulates(accesses: list[_Access]) -> bool:
     )
 
 
-def _tile(loop: For, buffer: Buffer, accesses: list[_Access]) -> _Tile | None:
+def _tile(loop: For, buffer: Buffer, accesses: list[Access]) -> _Tile | None:
     """Return the elements that every iteration of `loop` touches, or None if the accesses do not agree on them."""
     tiles = [_tile_of(access, loop, buffer) for access in accesses]
     first = tiles[0]
@@ -305,7 +305,7 @@ def _tile(loop: For, buffer: Buffer, accesses: list[_Access]) -> _Tile | None:
     return first if all(tile is not None and _anonymous(tile) == wanted for tile in tiles) else None
 
 
-def _tile_of(access: _Access, loop: For | None, buffer: Buffer) -> _Tile | None:
+def _tile_of(access: Access, loop: For | None, buffer: Buffer) -> _Tile | None:
     """Return the elements that an access touches in an iteration of a loop around it, or without one; None where they are no tile."""
     index = access.node.index
     if _reads_memory(*index):
@@ -353,7 +353,7 @@ def _distinct(tile: _Tile) -> bool:
     return told == set(extents)
 
 
-def _others(access: _Access, tile: _Tile) -> tuple[For, ...]:
+def _others(access: Access, tile: _Tile) -> tuple[For, ...]:
     """Return the loops around `access` that are no axes of the tile."""
     used = free_vars(*access.node.index)
     return tuple(inner for inner in access.path if inner.var not in used)
@@ -467,7 +467,7 @@ def _is_constant(name: str, block: tuple[Stmt, ...], env: Env, lanes: frozenset[
     """Tell whether unrolling makes every address of buffer `name` in `block` constant, and the same for all `lanes` around."""
     if any(isinstance(node, Prefetch) and node.buffer == name for node in statements(*block)):
         return False
-    for access in _accesses(block):
+    for access in accesses_below(block):
         if access.node.buffer == name:
             scope = env
             for loop in access.path:

@@ -52,6 +52,7 @@ from codegen.loops.partition import idle_notes, partition
 from codegen.loops.pinned import pinned
 from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import drop_stack_to_registers, promote_accumulators
+from codegen.loops.rotated_registers import rotated_registers
 from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
 from codegen.loops.sink import sink_loops
@@ -324,7 +325,8 @@ def loops_of(
 
     function = _simplified(lanes_by_distance(function, lanes), function)
     function = _simplified(with_partial_sums(function, lanes, vector_registers), without(function, AnyOrder))
-    function = carried_rows(drop_stack_to_registers(written_out(function, room), room), room)
+    function = rotated_registers(written_out(function, room), vector_registers)
+    function = carried_rows(drop_stack_to_registers(function, room), room)
     function = with_aligned_rows(with_late_terms_last(function))
     verify(function)
     check_buffers(plan.program.name, function)

@@ -62,16 +62,19 @@ class Term:
 def leaves_of(*terms: Term, without: set[int] | None = None) -> set[int]:
     """Return the leaves that terms are computed from, by their serial numbers, but for those below what is in `without`, to which all that
     is looked at is added."""
+    return {at.serial for at in terms_below(*terms, without=without) if at.op == "leaf"}
+
+
+def terms_below(*terms: Term, without: set[int] | None = None) -> list[Term]:
+    """Return terms and all that they are computed from, each once, but for those below what is in `without`, as `leaves_of` does."""
     seen = set() if without is None else without
-    found, pending = set[int](), [*terms]
+    found, pending = list[Term](), [*terms]
     while pending:
         at = pending.pop()
-        if at.serial in seen:
-            continue
-        seen.add(at.serial)
-        pending += at.args if at.origin is None else (at.origin,)
-        if at.op == "leaf":
-            found.add(at.serial)
+        if at.serial not in seen:
+            seen.add(at.serial)
+            found.append(at)
+            pending += at.args if at.origin is None else (at.origin,)
     return found
 
 

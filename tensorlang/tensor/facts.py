@@ -34,7 +34,7 @@ from tensorlang.tensor.nodes import (
     Select,
     Unary,
 )
-from tensorlang.tensor.walk import index_names, map_children, reads, reduces, tensor_names
+from tensorlang.tensor.walk import index_names, map_children, nodes, reads, reduces, tensor_names
 
 MOST_POINTS = 64
 """How many points of a range are looked at for one that its condition leaves."""
@@ -329,6 +329,12 @@ def computes_in_any_order(program: Program) -> bool:
     """Tell whether a reducer that is no sum, product, minimum or maximum computes with terms in an order that schedules choose."""
     every = (e.reducer for d in program.definitions for p in d.pieces for e in reduces(p.value))
     return program.mode != "strict" and any(r.kind is None and r.commutative and not is_choice(r) for r in every)
+
+
+def has_free_quotients(program: Program) -> bool:
+    """Tell whether a program divides, and its mode lets products and quotients be regrouped."""
+    values = (n for d in program.definitions for p in d.pieces for n in nodes(p.value))
+    return program.mode == "fast" and any(isinstance(n, Binary) and n.op == "/" for n in values)
 
 
 def is_search(e: Reduce) -> bool:

@@ -29,12 +29,12 @@ from codegen.loops.fingerprints import Unwritten
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
-from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, key, leaves_of, show
+from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, concrete_value, key, leaves_of, show, terms_below
 from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import restored, to_layout
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor.facts import computes_in_any_order
+from tensorlang.tensor.facts import computes_in_any_order, has_free_quotients
 from tensorlang.tensor.interp import Evaluator, interpret
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Tensor
 from tensorlang.tensor.operation_count import operations
@@ -133,6 +133,8 @@ def _validated_on_fingerprints(program: Program, function: Function, params: tup
             return Outcome(reason=f"too large, more than {budget} operations, and {why}")
         if differs and computes_in_any_order(program):
             return Outcome(reason=f"too large, more than {budget} operations, and a reducer computes with its terms in any order")
+        if differs and has_free_quotients(program):
+            return Outcome(reason=f"too large, more than {budget} operations, and quotients of a `fast` operator may be regrouped")
         if differs:
             raise mismatch(program, show_loops(function), {}, differs)
         return Outcome(({},), fingerprints=True)
@@ -193,7 +195,10 @@ def _agrees(
     if differs and regrouped:
         matcher = replace(matcher, regrouped=regrouped)
         differs = _difference(program, function, params, layouts, sizes, inputs, domain, expected, matcher)
+    divides = has_free_quotients(program)
     for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
+        if divides and any(t.op in ("*", "/") for t in terms_below(condition)):
+            continue  # perhaps of other terms, which are those of the equation but for rounding
         if not _asks(condition, compared, choices) and not any(leaves_of(condition) <= among for among in regrouped):
             raise mismatch(
                 program,

@@ -71,9 +71,13 @@ CASES: dict[str, Any] = {
 
 
 def interpreted(operator: Any, *args: Array) -> Array:
+    return interpreted_all(operator, *args)[0]
+
+
+def interpreted_all(operator: Any, *args: Array) -> list[Array]:
     program = operator.program(*args)
-    result: Array = interpret(program, {}, dict(zip((p.name for p in program.params), args, strict=True)))[program.results[0]]
-    return result
+    results = interpret(program, {}, dict(zip((p.name for p in program.params), args, strict=True)))
+    return [results[name] for name in program.results]
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +144,24 @@ def test_a_fast_operator_rounds_a_product_and_a_sum_once_where_one_instruction_c
     assert all((got == want).all() for got, want in zip(fast[:3], expected, strict=True))
     assert all((got == want).all() for got, want in zip(plain[:3], twice, strict=True))
     assert any((a != b).any() for a, b in zip(fast[:3], plain[:3], strict=True)) == fused and (fast[3] == plain[3]).all()
+
+
+def test_quotients_of_a_fast_operator_are_off_by_few_roundings_and_never_at_zero_or_infinity() -> None:
+    text = """fast op f(x: f64[N], r: f64[N], s: f64) -> (a: f64[N], b: f64[N], c: f64[N], d: f64[N], e: f64[N]) {
+    a[i] = x[i] / r[i]
+    b[i] = 3 * x[i] / (r[i] * r[i])
+    c[i] = x[i] / s
+    d[i] = x[i] / 3 / s / r[i]
+    e[i] = 0.7 / (s / x[i])
+}"""
+    x, r = values(np.float64, 45), values(np.float64, 45, seed=1)
+    x[:9] = r[:9] = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 2.0, -3.0, 0.5]
+    x, r = (m.ravel() for m in np.meshgrid(x, r))
+    operator = tl.parse(text).f
+    for s in (0.0, np.inf, 0.3, np.nan):
+        for found, exact in zip(operator(x, r, np.float64(s)), interpreted_all(operator, x, r, np.float64(s)), strict=True):
+            np.testing.assert_allclose(found, exact, rtol=6 * 2.0**-53, atol=0)
+            assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()
 
 
 def test_elementary_functions_are_those_of_the_other_modes(strict: tl.Operators) -> None:

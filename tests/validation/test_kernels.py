@@ -224,6 +224,22 @@ def test_fast_programs_may_round_a_product_with_the_sum_around_it():
     assert fault(equation(text), loops)
 
 
+@pytest.mark.parametrize(
+    ("loops", "same"),
+    [
+        ("x[i] * (1.0_f32 / w[i]) * 0x1.555556p-2_f32", True),
+        ("x[i] / (w[i] * 3.0_f32)", True),
+        ("x[i] * (3.0_f32 / w[i])", False),
+        ("x[i] * (1.0_f32 / w[0]) * 0x1.555556p-2_f32", False),
+    ],
+)
+def test_fast_programs_may_regroup_products_and_quotients(loops: str, same: bool):
+    text = "op f(x: f32[3], w: f32[3]) -> (y: f32[3]) { y[i] = x[i] / w[i] / 3.0 }"
+    function = f"func k()(x: f32[3], w: f32[3], out y: f32[3]) {{ for i in 0 .. 3 {{ y[i] = {loops} }} }}"
+    assert bool(fault(equation("fast " + text), function)) != same
+    assert fault(equation(text), function)
+
+
 def test_integers_are_the_same_sums_of_products():
     program = equation("op f(x: i32[3], w: i32[3]) -> (y: i32[3]) { y[i] = x[i] * (w[i] + x[0]) }")
     loops = "func k()(x: i32[3], w: i32[3], out y: i32[3]) {{ for i in 0 .. 3 {{ y[i] = {} }} }}"

@@ -52,6 +52,7 @@ from codegen.loops.partition import idle_notes, partition
 from codegen.loops.pinned import pinned
 from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import drop_stack_to_registers, promote_accumulators
+from codegen.loops.quotients import fewer_quotients
 from codegen.loops.rotated_registers import rotated_registers
 from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
@@ -313,10 +314,12 @@ def loops_of(
     split = _simplified(without(split, Partitioned), ahead)
     split = _simplified(clamped_lanes(at_most_once(unswitch(split)), masked_bytes), split)
     split = _simplified(with_first_iterations(split), split)
-    function: Function = demote(carried(invariant_lanes(hoist(promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split))))))))))
+    is_fast = plan.program.mode == "fast"
+    function: Function = promote_accumulators(demote(tiled(combine(masked_lanes(pinned(split))))))
+    function = demote(carried(invariant_lanes(hoist(fewer_quotients(function) if is_fast else function))))
     if not contracts:
         function = separate(function)
-    elif plan.program.mode == "fast":
+    elif is_fast:
         function = contract(function)
     room = vector_bytes * vector_registers // ROOM
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
 
 from polyhedral import affine
-from polyhedral.expr import Add, Max, Min, Mod, Scale
+from polyhedral.expr import Add, Floor, Max, Min, Mod, Scale
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.ranges import Range, range_of
@@ -143,19 +144,29 @@ LEAST_PERIOD = 64
 def step_inside(index: Affine, name: str) -> int | None:
     """Return how far `index` goes for each step of `name` away from edges, where no minimum, maximum or remainder changes sides. None where
     that is no constant."""
+    rate = rate_inside(index, name)
+    return rate if isinstance(rate, int) else None
+
+
+def rate_inside(index: Affine, name: str) -> int | Fraction | None:
+    """Return how far `index` goes for each step of `name` on the average, as `step_inside` does: a fraction where quotients
+    go on every few steps only."""
     match index:
+        case Floor(value, divisor):
+            rate = rate_inside(value, name)
+            return None if rate is None else Fraction(rate) / divisor if rate else 0
         case Scale(factor, value):
-            step = step_inside(value, name)
-            return None if step is None else factor * step
+            rate = rate_inside(value, name)
+            return None if rate is None else factor * rate
         case Add(lhs, rhs):
-            steps = step_inside(lhs, name), step_inside(rhs, name)
-            return None if steps[0] is None or steps[1] is None else steps[0] + steps[1]
+            rates = rate_inside(lhs, name), rate_inside(rhs, name)
+            return None if rates[0] is None or rates[1] is None else rates[0] + rates[1]
         case Min(lhs, rhs) | Max(lhs, rhs):
-            moving = [step_inside(side, name) for side in (lhs, rhs) if name in affine.name_set(side)]
-            known = [step for step in moving if step is not None]
+            moving = [rate_inside(side, name) for side in (lhs, rhs) if name in affine.name_set(side)]
+            known = [rate for rate in moving if rate is not None]
             return max(known, default=0) if len(known) == len(moving) else None
         case Mod(value, divisor) if name in affine.name_set(value):
-            return step_inside(value, name) if divisor >= LEAST_PERIOD else None
+            return rate_inside(value, name) if divisor >= LEAST_PERIOD else None
         case AffineName(found):
             return int(found == name)
         case _:

@@ -82,6 +82,33 @@ INSIDE = {
 }
 
 
+AT_OTHER_RATES = {
+    "half as many rows": ("x: i32[96, N]) -> (y: i32[192, N])", """
+        u[i, j] = x[i, j - 1 | clamp] + 2 * x[i, j]                       for i in 0..96, j in 0..N
+        y[i, j] = sum(p in 0..4) u[(i + 1) // 2 + p - 2, j | clamp] * 3   for i in 0..192, j in 0..N"""),
+    "three times as many, and a map of rows in between": ("x: i32[96, N]) -> (y: i32[32, N])", """
+        u[i, j] = x[i, j] * x[i, j]
+        v[i, j] = u[i - 1, j | 0] - u[i, j]   for i in 0..96, j in 0..N
+        y[i, j] = sum(p in 0..4) v[3 * i + p - 1, j | clamp]   for i in 0..32, j in 0..N"""),
+    "blocks of rows as axes": ("x: i32[128, 24]) -> (y: i32[16, 3, 8, 8])", """
+        u[i, j] = x[i, j] - x[i, j - 1 | clamp]   for i in 0..128, j in 0..24
+        y[p, q, a, b] = u[8 * p + a, 8 * q + b] * 3   for p in 0..16, q in 0..3, a in 0..8, b in 0..8"""),
+    "down and up again": ("x: i32[64, N]) -> (y: i32[64, N])", """
+        u[i, j] = x[2 * i, j] + x[2 * i + 1, j]   for i in 0..32, j in 0..N
+        v[i, j] = x[i, j] - u[i // 2, j]   for i in 0..64, j in 0..N
+        w[i, j] = u[i, j] * u[i - 1, j | clamp]   for i in 0..32, j in 0..N
+        y[i, j] = v[i, j] * 3 + w[i // 2, j]   for i in 0..64, j in 0..N"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("signature", "body"), AT_OTHER_RATES.values(), ids=AT_OTHER_RATES)
+def test_rows_that_are_read_at_another_rate_are_computed_in_strips(signature: str, body: str) -> None:
+    program = operator(signature, body)
+    schedule = derive(program, replace(SMALL, l2_bytes=7000))
+    assert any(show(d).startswith("at ") and show(d).endswith("_b") for d in schedule.directives)
+    assert_same(program, proven(program, schedule), SIZES)
+
+
 @pytest.mark.parametrize("l2_bytes", [4000, 9000, 14000])
 @pytest.mark.parametrize("body", INSIDE.values(), ids=INSIDE)
 def test_sums_and_recurrences_run_in_strips(body: str, l2_bytes: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from polyhedral import affine
 from tensorlang.policy.cpu.loop_fusion import fused, gathered, named_after, points_alone
-from tensorlang.policy.cpu.strips import Strip, is_windowed, sized, span_of
+from tensorlang.policy.cpu.strips import Reach, Strip, is_windowed, joined, sized, span_of
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import FusionGroup, agreement
 from tensorlang.schedule.plan import full
@@ -101,7 +101,7 @@ def _strip(d: Deriver, group: FusionGroup, before: Sequence[FusionGroup]) -> Str
     """Return a strip of a group that has as many of those before it inside as a near cache holds of rows."""
     readers_of = readers(d.program)
     inside: list[FusionGroup] = []
-    reach = {m.tensors[0].name: (0, 0) for m in group.members}
+    reach = {m.tensors[0].name: Reach() for m in group.members}
     hosts: dict[int, FusionGroup] = {}
     for made in reversed(before):
         names = {m.tensors[0].name for m in made.members}
@@ -110,10 +110,9 @@ def _strip(d: Deriver, group: FusionGroup, before: Sequence[FusionGroup]) -> Str
             continue
         if not _has_one_shape(made):
             continue
-        spans = [span_of(d, n, reach, 0) for n in names if outside[n]]
-        if None in spans:
+        whole = joined([span_of(d, n, reach, 0) for n in names if outside[n]])
+        if whole is None:
             continue
-        whole = (min(s[0] for s in spans if s), max(s[1] for s in spans if s))
         host = _host(made, outside, (group, *inside), hosts)
         hosts |= {} if host is None else {id(made): host}
         inside.append(made)

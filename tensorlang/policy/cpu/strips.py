@@ -4,30 +4,34 @@
     y[i, j] = h(g[i - 1, j], g[i, j], g[i + 1, j])    at g at y.i_b
 
 A strip computes the rows of a tensor anew that it shares with its neighbours, so it has several times as many as windows reach; strips need
-nothing of each other, and threads share them. Of planes that no cache holds, `y[c, i, j]` made of those of the same `c`, each is computed
-in strips of its own. Rows that are recurrences of their own (filters, running sums) are computed so, too: their lanes are the rows of a
-strip, which has as many at least.
+nothing of each other, and threads share them. Of a tensor that is read at another rate, `g[i // 2, j]` or `g[8 * i + k, j]`, a strip needs
+half as many rows, or eight times as many, and it has so many itself that these are whole numbers. Of planes that no cache holds,
+`y[c, i, j]` made of those of the same `c`, each is computed in strips of its own. Rows that are recurrences of their own (filters, running
+sums) are computed so, too: their lanes are the rows of a strip, which has as many at least.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from polyhedral import affine
+from polyhedral.expr import Cond, Max, Min, Mod
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import FusionGroup, recurs
 from tensorlang.policy.pointwise import vector_axis
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import extents, is_product, readers, step_inside
+from tensorlang.schedule.shape import extents, is_product, rate_inside, readers
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import component_of, definition_reads, reads, reduces, tensor_table
 
-ROWS = (64, 48, 32, 24, 16, 12, 8, 6, 4)
+ROWS = (64, 48, 32, 24, 16, 12, 8, 6, 4, 2)
 """How many rows a strip may have."""
 WORTH_ROWS = 2
 """How many times as many rows as windows reach a strip has at least."""
@@ -35,6 +39,18 @@ CACHE_SHARE = 0.75
 """Of a cache that strips or planes may fill."""
 MOST_TERMS = 128
 """Of a sum over a window."""
+
+
+class Reach(NamedTuple):
+    """Which rows of a tensor a row of a strip needs: `rate` for each row from `low` to `high` about its own."""
+
+    low: Fraction = Fraction(0)
+    high: Fraction = Fraction(0)
+    rate: Fraction = Fraction(1)
+
+    def rows(self, count: int) -> int:
+        """Return how many rows of the tensor so many of a strip need."""
+        return int(self.rate * (count - 1 + self.high - self.low)) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +64,7 @@ class Strip:
     inside: tuple[FusionGroup, ...] = ()
     rows: int = 0
     kept: tuple[tuple[Definition, int], ...] = ()
-    reach: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    reach: Mapping[str, Reach] = field(default_factory=dict)
     depth: int = 0
     rows_of: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,7 +102,7 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth:
         return Strip(group)
     readers_of = readers(d.program)
     inside: list[FusionGroup] = []
-    reach = {m.tensors[0].name: (0, 0) for m in group.members}
+    reach = {m.tensors[0].name: Reach() for m in group.members}
     for made in reversed(groups[: groups.index(group)]):
         name = made.head.tensors[0].name
         local = name not in d.program.results and name not in d.layouts
@@ -95,7 +111,7 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth:
         if not readers_of.get(name) or not set(readers_of[name]) - {name} <= reach.keys():
             continue
         span = span_of(d, name, reach, depth)
-        if span is not None and span[1] - span[0] <= ROWS[0]:
+        if span is not None and span.high - span.low <= ROWS[0] and (span.rate == 1 or not recurs(d.program, made.head)):
             inside.append(made)
             reach |= {m.tensors[0].name: span for m in made.members}
     if not inside or bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) <= d.machine.l2_bytes:
@@ -123,14 +139,13 @@ def _kept(d: Deriver, strip: Strip, rows: int, points: Set[str]) -> Iterator[tup
             moving |= {m.tensors[0].name for g in inside if definition in g.members for m in g.members}
             if name in points | strip.rows_of.keys():
                 continue
-            low, high = reach[name]
-            count = 1 << (rows + high - low - 1 + (strip.depth > 0)).bit_length()
+            count = 1 << (reach[name].rows(rows) - 1 + (strip.depth > 0)).bit_length()
             if count < (extents(definition)[definition.axes[strip.depth]] or 0):
                 yield definition, count
 
 
-def _has_edges(slot: Affine | Dynamic) -> bool:
-    return isinstance(slot, Dynamic) or affine.affine_form(slot) is None
+def _has_edges(slot: Affine | Dynamic | Cond) -> bool:
+    return isinstance(slot, Dynamic | Min | Max | Mod) or any(map(_has_edges, affine.parts(slot)))
 
 
 def _is_in_rows(d: Deriver, group: FusionGroup, depth: int) -> bool:
@@ -161,34 +176,44 @@ def is_windowed(d: Deriver, definition: Definition, depth: int) -> bool:
     return max(terms, default=1) <= MOST_TERMS and all(e is not None for e in sizes.values())
 
 
-def span_of(d: Deriver, name: str, reach: Mapping[str, tuple[int, int]], depth: int) -> tuple[int, int] | None:
-    """Return which rows of a tensor, about a row of the strip, its readers need; None where these are not a few, or none."""
-    found: list[tuple[int, int]] = []
+def span_of(d: Deriver, name: str, reach: Mapping[str, Reach], depth: int) -> Reach | None:
+    """Return which rows of a tensor its readers need for a row of the strip; None where these are not a few, or none."""
+    found: list[Reach | None] = []
     for reader in (x for x in d.program.definitions if x.tensors[0].name in {*reach} - {name} and name in definition_reads(x)):
-        low, high = reach[reader.tensors[0].name]
+        around = reach[reader.tensors[0].name]
         for read in (r for p in reader.pieces for r in reads(p.value) if r.tensor == name):
-            distances = list(_distances(reader, read, depth))
-            if not distances:
-                return None
-            found.append((low + min(distances), high + max(distances)))
-    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+            own = _reach(reader, read, depth)
+            found.append(own and Reach(around.low + own.low / around.rate, around.high + own.high / around.rate, around.rate * own.rate))
+    return joined(found)
 
 
-def _distances(reader: Definition, read: Read, depth: int) -> Iterator[int]:
-    """Yield how far a read is from the reader's row, at the ends of its windows, in the middle and at the edges; nothing where it is not
-    made of rows near by."""
+def joined(found: Sequence[Reach | None]) -> Reach | None:
+    """Return the rows that several reads need, at one rate; None where one of them needs others than rows near by, or there is none."""
+    known = [r for r in found if r is not None]
+    if not found or len(known) < len(found) or len({r.rate for r in known}) > 1:
+        return None
+    return Reach(min(r.low for r in known), max(r.high for r in known), known[0].rate)
+
+
+def _reach(reader: Definition, read: Read, depth: int) -> Reach | None:
+    """Return which rows a read needs for a row of its reader, by the ends of its windows, in the middle and at the edges; None where it is
+    not made of rows near by."""
     axis, sizes = reader.axes[depth], extents(reader)
     slot, others = read.index[depth], (*read.index[:depth], *read.index[depth + 1 :])
-    if isinstance(slot, Dynamic) or step_inside(slot, axis) != 1:
-        return
-    if any(axis in affine.name_set(other) for other in others if not isinstance(other, Dynamic)):
-        return
+    rate = None if isinstance(slot, Dynamic) else rate_inside(slot, axis)
+    if isinstance(slot, Dynamic) or rate is None or rate <= 0:
+        return None
+    if any(axis in affine.name_set(other) for other in others if not isinstance(other, Dynamic | Mod)):
+        return None
     windows = sorted(affine.name_set(slot) - {axis})
-    if any(n not in sizes or n in reader.axes or sizes[n] is None for n in windows):
-        return
+    if any(sizes.get(n) is None or n in reader.axes[:depth] for n in windows):
+        return None
     last = (sizes[axis] or 1) - 1
-    for row, *ends in product((0, last // 2, last), *((0, (sizes[n] or 1) - 1) for n in windows)):
-        yield int(affine.evaluate(slot, {axis: row, **dict(zip(windows, ends, strict=True))})) - row
+    rows = {0, last, *(min(last // 2 + k, last) for k in range(Fraction(rate).denominator))}
+    found: list[Fraction] = []
+    for row, *at in product(sorted(rows), *((0, (sizes[n] or 1) - 1) for n in windows)):
+        found.append(Fraction(affine.evaluate(slot, {axis: row, **dict(zip(windows, at, strict=True))})) / rate - row)
+    return Reach(min(found), max(found), Fraction(rate))
 
 
 def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
@@ -204,16 +229,18 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
     row = {
         n: bytes_of(d, (n,)) // max(1, prod(affine.constant(e) or 1 for e in table[n].shape[: depth + 1])) for n in every if table[n].shape
     }
-    low, high = min(a for a, _ in reach.values()), max(b for _, b in reach.values())
+    low, high = min(r.low for r in reach.values()), max(r.high for r in reach.values())
     needed = max((d.lanes_of(g.head) for g in inside if recurs(d.program, g.head)), default=1)
     near, far = CACHE_SHARE * d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
 
     def size_bytes(rows: int) -> int:
-        return sum(size if name in single else size * (rows + high - low) for name, size in row.items())
+        every = {n: Reach(low, high, reach[n].rate if n in reach else Fraction(1)) for n in row}
+        return sum(size if name in single else size * every[name].rows(rows) for name, size in row.items())
 
     is_far = bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) > far
     for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ROWS if is_far else ())):
-        fits = (r for r in counts if needed <= r and 2 * r <= height and size_bytes(r) <= room)
+        whole = (r for r in counts if all((r * x.rate).denominator == 1 for x in reach.values()))
+        fits = (r for r in whole if needed <= r and 2 * r <= height and size_bytes(r) <= room)
         rows = next(fits, 0)
         if rows and rows >= WORTH_ROWS * (high - low):
             return rows
@@ -236,7 +263,7 @@ def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:
 def repeats_recurrences(d: Deriver, strip: Strip) -> bool:
     """Tell whether two strips compute a row of a recurrence, of which not every one then has memory of its own."""
     rows = (strip.reach[g.head.tensors[0].name] for g in strip.inside if recurs(d.program, g.head))
-    return any(low < high for low, high in rows)
+    return any(r.low < r.high for r in rows)
 
 
 def inside_of(d: Deriver, strip: Strip) -> Deriver:

@@ -27,6 +27,13 @@ class BoundedCache(OrderedDict[K, V]):
         self.enter(key, value)
         return value
 
+    def found(self, key: K) -> V | None:
+        """Return the value of a key as the one used last, None where there is none."""
+        value = self.get(key)
+        if value is not None:
+            self.move_to_end(key)
+        return value
+
     def enter(self, key: K, value: V) -> None:
         """Enter a value as the one used last."""
         self[key] = value

@@ -216,10 +216,13 @@ def _described(
 ) -> Description:
     """Return the words that the stubs read. `numbers`: which each of the inputs takes (`stub_numbers`)."""
     ports = (*outputs, *inputs)
-    extents = [np.array(port.shape, np.int64) for port in ports]
+    extents = np.array([n for port in ports for n in port.shape], np.int64)
+    place = extents.ctypes.data
     words = [entry, len(outputs), len(inputs), len(rest), scratch[0].place.ctypes.data, scratch[1]]
     words += [0, 0] if pool is None else [pool.address, pool.call_address]
     taken = (*(0 for _ in outputs), *(numbers or (0 for _ in inputs)))
-    for port, shape, some in zip(ports, extents, taken, strict=True):
-        words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name), prod(port.shape) * port.dtype.size_bytes, some]
+    for port, some in zip(ports, taken, strict=True):
+        rank = len(port.shape)
+        words += [id(port.dtype.numpy), rank, place, id(port.name), prod(port.shape) * port.dtype.size_bytes, some]
+        place += rank * extents.itemsize
     return description([*words, *rest], [ports, extents, scratch])

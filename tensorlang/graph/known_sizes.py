@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tensorlang.graph.nodes import Graph, Join, Loop, Node, Part, Value
-from tensorlang.graph.sizes import value_at
+from tensorlang.graph.sizes import is_open, value_at
 
 
 def graph_at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -17,8 +17,12 @@ def graph_at(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 def sized(value: Value, sizes: Mapping[str, int]) -> Value:
     """Return a value with the shape that it has for these sizes."""
-    layout = value.layout and replace(value.layout, shape=tuple(value_at(n, sizes) for n in value.layout.shape))
-    return replace(value, shape=tuple(value_at(n, sizes) for n in value.shape), layout=layout)
+    layout = value.layout
+    if layout is not None and is_open(layout.shape):
+        layout = replace(layout, shape=tuple([value_at(n, sizes) for n in layout.shape]))
+    if layout is value.layout and not is_open(value.shape):
+        return value
+    return Value(value.name, value.dtype, tuple([value_at(n, sizes) for n in value.shape]), layout)
 
 
 def _node_at(node: Node, sizes: Mapping[str, int]) -> Node:

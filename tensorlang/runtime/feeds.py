@@ -217,6 +217,13 @@ def only_inputs(given: int, names: Sequence[str]) -> CompileError:
     return exception(Diagnostic("R0311", f"`run` takes the inputs alone, and is given {given} arguments", help=help))
 
 
+def shapes_of_arrays(feeds: object) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+    """Return the shapes of inputs by name, in order of these, where all are arrays of NumPy's; None elsewhere."""
+    if type(feeds) is not dict or not all(type(array) is np.ndarray for array in feeds.values()):
+        return None
+    return tuple(sorted([(name, array.shape) for name, array in feeds.items()]))
+
+
 def row_major(array: Array) -> Array:
     """Return the array itself when its elements lie in row-major order in native byte order, or a copy that does."""
     if array.flags.c_contiguous and array.dtype.isnative:

@@ -31,9 +31,9 @@ from tensorlang.graph.texts import texts_of_a_run
 from tensorlang.room import no_room, within_room
 from tensorlang.runtime.bundle import BundleKey, keep_open, kept_open
 from tensorlang.runtime.description import Description
-from tensorlang.runtime.feeds import check_named, describe, only_inputs
+from tensorlang.runtime.feeds import check_named, describe, only_inputs, shapes_of_arrays
 from tensorlang.runtime.growing import Growing
-from tensorlang.runtime.open_sizes import Compiling, Given, OpenShapes, OpenSizes, Rest
+from tensorlang.runtime.open_sizes import TURNS, Compiling, Given, OpenShapes, OpenSizes, Rest
 from tensorlang.runtime.profile import Profile
 from tensorlang.runtime.protocol import MemoryUse, Progress, Runs, Timer, Tools, memory_of, quiet
 from tensorlang.runtime.rows import model_rows
@@ -92,7 +92,8 @@ class CompiledModel:
         self._defaults: tuple[str, ...] | None = None
         self._facts: dict[str, Rows] = {}
         self._again = made
-        self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(tools.combinations)
+        kept = tools.combinations * (TURNS if repeated else 1)
+        self._made: BoundedCache[tuple[tuple[str, tuple[int, ...]], ...], Runs] = BoundedCache(kept)
         self._lock = Lock()
         self._static: Runs | None = None
         self._signature: Signature | None = None
@@ -106,7 +107,7 @@ class CompiledModel:
             progress,
             key,
             self._compiled,
-            self._tools.combinations,
+            kept,
             self._tell,
             self._model_part,
             repeated,
@@ -332,9 +333,22 @@ class CompiledModel:
             return structured_results(found if type(found) is dict else self._run(flat), self.outputs)
 
     def _run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
+        self._quick = self._quick_at(feeds)
+        found = self._quick(feeds)
+        if type(found) is dict:
+            return found
         made = self._made_for(feeds)
         self._quick = made.quick
         return made.run(feeds)
+
+    def _quick_at(self, feeds: Mapping[str, object]) -> Callable[[Mapping[str, object]], Any]:
+        """Return what runs arrays of NumPy's whose shapes came before, and looks at them itself; of others, what was there."""
+        shapes = shapes_of_arrays(feeds) if self._static is None else None
+        if shapes is None:
+            return self._quick
+        with self._lock:
+            made = self._made.found(shapes)
+        return self._quick if made is None else made.quick
 
     def seconds(self, feeds: Mapping[str, object], repeats: int = 10) -> float:
         """Return the seconds of a run, the mean of `repeats` in a row; on a device by its clock, without copies from and to the host.

@@ -65,6 +65,9 @@ MOST_COMPILED = 8
 """How often a model is compiled for open sizes: each of these rests on other assumptions."""
 MOST_ELEMENTS = 16
 """Values of so many elements at most hold sizes; of larger ones all elements are known as numbers."""
+TURNS = 16
+"""A part of a model that runs turn by turn keeps the code of so many times as many combinations of shapes as the whole: what grows has
+another one in each turn."""
 
 _log = log_of("compile")
 
@@ -441,7 +444,7 @@ class Rest:
         """`given` is what the model is imported for so far, in which the symbols `opened` are sizes."""
         self._compiling, self._given, self._problem, self._opened = compiling, given, problem, opened
         self._calls = tuple(call.on(compiling.model_part) for call in problem.calls)
-        self._made: BoundedCache[bytes, OpenSizes] = BoundedCache(compiling.kept)
+        self._made: BoundedCache[object, OpenSizes] = BoundedCache(compiling.kept)
         self._lock = Lock()
 
     def stages(self, first: Runs | None, sizes: Numbers) -> Stages:
@@ -461,13 +464,29 @@ class Rest:
             split[value] = _with_symbols(value, array, symbols, names, numbers)
         made = {name: _of_any_extents(value, symbols, names, numbers) for name, value in hosted.items()}
         known, carried = self._given.known, self._problem.carried_values()
-        open_ = known.with_computed(split, {**carried, **made}, self._problem.read)
-        key, computed = Known(split, made).digest(), self._problem.stage is not None or bool(known.carried)
+        key, computed = _of_all(split, made), self._problem.stage is not None or bool(known.carried)
+
+        def opened() -> OpenSizes:
+            open_ = known.with_computed(split, {**carried, **made}, self._problem.read)
+            return OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened, computed)
+
         with self._lock:
-            opened = self._made.used(key, lambda: OpenSizes(self._compiling, Given(self._given.shapes, open_), self._opened, computed))
-            found = opened.runs({**sizes, **numbers})
+            found = self._made.used(key, opened).runs({**sizes, **numbers})
+        if found is not None:
+            return found
         exact = Given(self._given.shapes, known.with_computed(elements, {**carried, **hosted}, self._problem.read))
-        return found if found is not None else self._compiling.compiled(exact.at(sizes))
+        return self._compiling.compiled(exact.at(sizes))
+
+
+def _of_all(elements: Mapping[str, Array], values: Mapping[str, Value]) -> object:
+    """Return what tells elements of the same values from others, and the values of the host, too."""
+    known = [(a.dtype.str, a.shape, tuple(map(_told, a.flat)) if a.dtype == object else a.tobytes()) for a in elements.values()]
+    return tuple(known), tuple([(v.name, v.dtype.name, tuple(map(_told, v.shape))) for v in values.values()])
+
+
+def _told(n: object) -> object:
+    """Return an extent or an element as what is compared for all sizes."""
+    return n if isinstance(n, (int, str)) else str(n)
 
 
 def _with_symbols(value: str, array: Array, symbols: Symbols, names: dict[str, None], numbers: dict[str, int]) -> Array:

@@ -46,9 +46,8 @@ class Stages:
         self.inputs, self.outputs = inputs, ()
         self._problem, self._calls, self._first, self._following = problem, calls, first, following
         self._shape_of = shape_of
-        self._taken = tuple(TensorSignature(v.name, v.dtype, v.shape) for v in inputs)
-        self._exact = tuple((v.name, v.shape, v.dtype.numpy) for v in inputs)
-        self._read = tuple(dict.fromkeys(v for call in calls for v in call.inputs if v not in call.constants))
+        self._exact = tuple([(v.name, v.shape, v.dtype.numpy) for v in inputs])
+        self._read = tuple(dict.fromkeys([v for call in calls for v in call.inputs if v not in call.constants]))
         self._made: BoundedCache[tuple[object, ...], Runs] = BoundedCache(kept)
         self._lock = Lock()
 
@@ -72,8 +71,12 @@ class Stages:
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
         """Return the outputs by name. Raises RunError for arrays that do not fit, CompileError for a rest that cannot be compiled."""
         if not self._fit(feeds):
-            check_feeds(feeds, self._taken, self._shape_of)
+            self._check(feeds)
         return self._found(feeds, stream)
+
+    def _check(self, feeds: Mapping[str, object]) -> None:
+        """Raise RunError for arrays that do not fit."""
+        check_feeds(feeds, [TensorSignature(v.name, v.dtype, v.shape) for v in self.inputs], self._shape_of)
 
     def _fit(self, feeds: Mapping[str, object]) -> bool:
         """Tell whether inputs surely fit: arrays of NumPy, of these very types and shapes. Others may fit, too."""
@@ -104,7 +107,7 @@ class Stages:
     def _rest(self, feeds: Mapping[str, object]) -> tuple[Runs, Mapping[str, object]]:
         """Return what is left of the model when the elements of these inputs are known, and the inputs of that. Raises RunError for inputs
         that do not fit."""
-        check_feeds(feeds, self._taken, self._shape_of)
+        self._check(feeds)
         return self._after_first(feeds, None)
 
     def _after_first(self, feeds: Mapping[str, object], stream: object) -> tuple[Runs, Mapping[str, object]]:

@@ -10,9 +10,11 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.parser import parse_model
 from test_open_sizes import Net, compilations
 
 import tensorlang as tl
+from codegen.llvm.call import Callable
 from stdlib.onnx import importer
 from tensorlang.graph.data_dependent import DataDependent, Known
 
@@ -101,6 +103,23 @@ def pasted_in_turns() -> bytes:
     inputs = [info("x", TensorProto.FLOAT, [30, 3]), info("places", TensorProto.FLOAT, [4, 2000])]
     graph = helper.make_graph(nodes, "net", inputs, [info("y", TensorProto.FLOAT, None)], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+
+
+def collected() -> bytes:
+    """Those of `x` that are above zero, each appended in a turn of a loop."""
+    text = """<ir_version: 9, opset_import: ["": 18]>
+        net (float[n] x) => (float[m] y) <float[0] none = {}, int64[1] first = {0}, float zero = {0}> {
+            turns = Size(x)
+            y = Loop(turns, , none) <body = body (int64 turn, bool goes_on, float[k] before) => (bool more, float[l] after) {
+                more = Identity(goes_on)
+                number = Gather(x, turn)
+                wanted = Greater(number, zero)
+                after = If(wanted) <
+                    then_branch = longer () => (float[p] found) { row = Unsqueeze(number, first) found = Concat <axis = 0> (before, row) },
+                    else_branch = same () => (float[q] found) { found = Identity(before) }>
+            }>
+        }"""
+    return parse_model(text).SerializeToString()
 
 
 def padded() -> bytes:
@@ -208,6 +227,29 @@ def test_in_turns_of_a_loop_what_they_compute_is_open_with_the_second(caplog: py
     with caplog.at_level(logging.INFO, "tensorlang.compile"):
         check(model, data, [{"x": x, "places": np.tile(np.float32([5, 20, 10, 15, 17, 33, 2, *[0] * 1993]), (4, 1))}])
     assert len(compilations(caplog)) == 4  # of a turn one of its own, what decides, the rest; the model around it
+
+
+def test_turns_that_carry_what_grows_find_the_code_of_each_length_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Callable] = []
+    create = Callable.__init__
+    monkeypatch.setattr(Callable, "__init__", lambda self, *given, **named: [made.append(self), create(self, *given, **named)][1])
+    data = collected()
+    model, x = tl.compile(data, threads=1), rows(160)
+    check(model, data, [{"x": x[:20]}, {"x": np.abs(x)}])
+    made.clear()
+    check(model, data, [{"x": np.abs(x)}, {"x": np.abs(x[::-1])}])
+    assert not made
+
+
+def test_what_sizes_make_no_difference_to_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = tl.compile(collected(), threads=1), np.abs(rows(150))
+    model.run({"x": x[:20]})
+    model.run({"x": x[:30]})
+    made: list[Callable] = []
+    create = Callable.__init__
+    monkeypatch.setattr(Callable, "__init__", lambda self, *given, **named: [made.append(self), create(self, *given, **named)][1])
+    model.run({"x": x})
+    assert 150 <= len(made) < 160  # of each turn what appends a number, and once what asks for its sign
 
 
 def test_where_a_slice_begins_and_ends_is_open(caplog: pytest.LogCaptureFixture) -> None:

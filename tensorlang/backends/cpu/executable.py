@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -102,14 +103,39 @@ class Executable:
     toolchain: Toolchain
     workers: Workers | None = None
 
+    def on(self, workers: Workers | None) -> Executable:
+        """Return the same with other workers: what was returned for them before, as long as anybody has it."""
+        found = self._others.get(id(workers))
+        if found is None:
+            found = self._others[id(workers)] = replace(self, workers=workers)
+        return found
+
+    @once
+    def _others(self) -> WeakValueDictionary[int, Executable]:
+        """Return the same with other workers, by these, which they keep."""
+        return WeakValueDictionary()
+
+    @once
+    def inputs(self) -> tuple[Value, ...]:
+        """Return the inputs at these sizes."""
+        graph, sizes = self.parts.graph, self.parts.sizes
+        return tuple([sized(graph.values[name], sizes) for name in graph.inputs])
+
+    @once
+    def outputs(self) -> tuple[Value, ...]:
+        """Return the outputs at these sizes, under the names that the model has for them."""
+        graph, sizes = self.parts.graph, self.parts.sizes
+        values = [sized(graph.values[value], sizes) for value in graph.outputs]
+        return tuple([v if v.name == name else replace(v, name=name) for v, name in zip(values, self.parts.names, strict=True)])
+
     @once
     def call(self) -> Native:
         """Return the native function of the inputs, which returns the outputs: an array or a tuple of arrays."""
         parts, graph, workers = self.parts, self.parts.graph, self.workers
         return Native(
             self.library.address(parts.entry.name),
-            [_port(sized(graph.values[name], parts.sizes), name) for name in graph.inputs],
-            [_port(sized(graph.values[value], parts.sizes), name) for value, name in zip(graph.outputs, parts.names, strict=True)],
+            [Port(v.name, v.dtype, v.shape) for v in self.inputs],
+            [Port(v.name, v.dtype, v.shape) for v in self.outputs],
             constants=(parts.constants,),
             numbers=parts.numbers,
             scratch_bytes=max(parts.arena_bytes, 1 if parts.numbers else 0),  # which stands behind the numbers
@@ -294,10 +320,6 @@ def _elements(value: Value, memory: Array, offset: int) -> Array:
     """Return the elements of a value that lies in `memory` from a byte on."""
     held = np.frombuffer(memory, np.uint8, size_bytes(value), offset).view(value.dtype.numpy)
     return held.reshape(value.shape) if value.layout is None else restored(held.reshape(value.layout.shape), value.layout, value.shape)
-
-
-def _port(value: Value, name: str) -> Port:
-    return Port(name, value.dtype, value.shape)
 
 
 def linked(parts: Parts, toolchain: Toolchain) -> Library:

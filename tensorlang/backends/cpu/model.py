@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tensorlang.backends.cpu.executable import Executable, profiled, with_element
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
-from tensorlang.graph.known_sizes import sized
 from tensorlang.graph.nodes import Value
 from tensorlang.runtime.feeds import check_disjoint, checked, in_place, named_arrays
 from tensorlang.runtime.profile import Profile
@@ -25,9 +24,15 @@ Array = np.ndarray[Any, Any]
 class Specialised:
     """A model on this machine for one combination of input shapes."""
 
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
     executable: Executable
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.executable.inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self.executable.outputs
 
     @property
     def quick(self) -> Callable[[Mapping[str, object]], Any]:
@@ -35,7 +40,7 @@ class Specialised:
         return by_name if by_name is not None else lambda feeds: NotImplemented
 
     def on(self, workers: Any) -> Specialised:
-        return replace(self, executable=replace(self.executable, workers=workers))
+        return Specialised(self.executable.on(workers))
 
     def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Array]:
         if stream is not None:
@@ -90,13 +95,3 @@ class Specialised:
 
     def text(self, stage: str) -> str:
         raise InternalError("show", f"a model for a processor has no stage `{stage}`")
-
-
-def specialised(executable: Executable) -> Specialised:
-    """Return an executable as a model, under the names that the model has for its outputs."""
-    graph, sizes = executable.parts.graph, executable.parts.sizes
-    return Specialised(
-        tuple(sized(graph.values[name], sizes) for name in graph.inputs),
-        tuple(replace(sized(graph.values[v], sizes), name=name) for v, name in zip(graph.outputs, executable.parts.names, strict=True)),
-        executable,
-    )

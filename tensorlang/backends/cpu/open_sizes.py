@@ -10,7 +10,7 @@ What was compiled before is run without what compiles: that is imported where it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu import extern
 from tensorlang.backends.cpu.executable import Executable, Parts, linked, workspace_threads
 from tensorlang.backends.cpu.loop_slots import LoopSlots, calls_of, loop_bases
-from tensorlang.backends.cpu.model import Specialised, specialised
+from tensorlang.backends.cpu.model import Specialised
 from tensorlang.backends.cpu.told_numbers import ToldNumbers
 from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import CompileError, InternalError
@@ -110,6 +110,8 @@ class OpenExecutable:
     library: Library
     toolchain: Toolchain
     numbers: ToldNumbers | None
+    _last: dict[tuple[int, ...], Specialised] = field(default_factory=dict)
+    """What was made last, by the sizes that anything of it depends on."""
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -126,9 +128,15 @@ class OpenExecutable:
 
     def at(self, sizes: Mapping[str, int]) -> Specialised:
         values = self.made.values(sizes)
-        arena, numbers = self._told(values) if self.numbers is None else self.numbers.at(values)
-        bound = replace(self.made.parts, arena=arena, numbers=numbers, sizes=values)
-        return specialised(Executable(bound, self.library, self.toolchain))
+        key = tuple(values.values()) if self.numbers is None else self.numbers.key(values)
+        found = self._last.get(key)
+        if found is None:
+            arena, numbers = self._told(values) if self.numbers is None else self.numbers.at(values)
+            bound = replace(self.made.parts, arena=arena, numbers=numbers, sizes=values)
+            found = Specialised(Executable(bound, self.library, self.toolchain))
+            self._last.clear()
+            self._last[key] = found
+        return found
 
     def _told(self, values: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return the bytes of an arena that is planned anew, and what the entry point is told."""

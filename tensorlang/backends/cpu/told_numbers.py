@@ -17,9 +17,9 @@ import numpy as np
 from codegen.polynomials import number
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.known_sizes import graph_at
-from tensorlang.graph.nodes import Kernel, loops_of
+from tensorlang.graph.nodes import Kernel, Value, loops_of
 from tensorlang.graph.plan import Arena, aligned, lifetimes, placements_of, scratch_storages
-from tensorlang.graph.sizes import Formula, evaluate, formula_of, value_of
+from tensorlang.graph.sizes import Extent, Formula, evaluate, formula_of, names_in, value_of
 from tensorlang.graph.stacking import stacking
 from tensorlang.room import check_room
 
@@ -70,6 +70,13 @@ class ToldNumbers:
         self._starts = [start for start, _ in rows]
         bytes_of = {name: formula_of(size_bytes(value)) for name, value in graph.values.items()}
         self._formulas = Formulas([*(bytes_of[s.name] for s in storages), *(formula for _, formula in rows), *bytes_of.values()])
+        extents = [formula_of(n) for name in (*graph.inputs, *graph.outputs) for n in _extents(graph.values[name])]
+        read = {name for formula in (*self._formulas.distinct, *extents) for name in names_in(formula)}
+        self._read = sorted(read | {symbol for space in self._spaces for _, symbol in space.sizes})
+
+    def key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return those sizes that anything depends on: what is told, and the shapes of inputs and outputs."""
+        return tuple([sizes[name] for name in self._read])
 
     def at(self, sizes: Mapping[str, int]) -> tuple[int, tuple[int, ...]]:
         """Return how many bytes the arena takes for these sizes, those of products among them, and what is told. Raises RunError R0315 for
@@ -87,27 +94,31 @@ class ToldNumbers:
         return aligned(end), tuple([n if start is None else offsets[start] + n for start, n in within])
 
 
+def _extents(value: Value) -> tuple[Extent, ...]:
+    return value.shape if value.layout is None else (*value.shape, *value.layout.shape)
+
+
 class Formulas:
     """Formulas, evaluated together; equal ones once."""
 
     def __init__(self, formulas: Sequence[Formula]) -> None:
         keys = [frozenset(formula.terms.items()) for formula in formulas]
-        self._distinct = list(dict(zip(keys, formulas, strict=True)).values())
+        self.distinct = list(dict(zip(keys, formulas, strict=True)).values())
         number_of = {key: k for k, key in enumerate(dict.fromkeys(keys))}
         self._which = np.array([number_of[key] for key in keys], np.intp)
-        self._monomials = list(dict.fromkeys(m for formula in self._distinct for m in formula.terms))
-        self._matrix = np.zeros((len(self._distinct), len(self._monomials)), np.int64)
+        self._monomials = list(dict.fromkeys(m for formula in self.distinct for m in formula.terms))
+        self._matrix = np.zeros((len(self.distinct), len(self._monomials)), np.int64)
         column = {monomial: k for k, monomial in enumerate(self._monomials)}
-        for k, formula in enumerate(self._distinct):
+        for k, formula in enumerate(self.distinct):
             for monomial, factor in formula.terms.items():
                 self._matrix[k, column[monomial]] = factor
-        self._most = max([sum(map(abs, formula.terms.values())) for formula in self._distinct], default=0)
+        self._most = max([sum(map(abs, formula.terms.values())) for formula in self.distinct], default=0)
 
     def at(self, sizes: Mapping[str, int]) -> list[int]:
         """Return the values of all formulas."""
         values = [prod([value_of(atom, sizes) for atom in monomial]) for monomial in self._monomials]
         if max(map(abs, values), default=0) * self._most >= 1 << 63:
-            found = [evaluate(formula, sizes) for formula in self._distinct]
+            found = [evaluate(formula, sizes) for formula in self.distinct]
             return [found[k] for k in self._which]
         every: list[int] = (self._matrix @ np.array(values, np.int64))[self._which].tolist()
         return every

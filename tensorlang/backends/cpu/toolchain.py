@@ -209,13 +209,13 @@ class Toolchain:
 
     def kept(self, key: str, shared: dict[str, Any] | None) -> Specialised | None:
         import_whole("tensorlang.backends.cpu.model")
-        from tensorlang.backends.cpu.model import specialised
+        from tensorlang.backends.cpu.model import Specialised
 
         found = kept(key, self.store)
         if found is None:
             return None
         parts, block = found
-        return specialised(assembled(replace(parts, constants=block), self))
+        return Specialised(assembled(replace(parts, constants=block), self))
 
     def kept_open_sizes(self, key: str) -> OpenExecutable | None:
         import_whole("tensorlang.backends.cpu.open_sizes")
@@ -248,9 +248,9 @@ class Toolchain:
     def built(self, loaded: Graph, progress: Progress, key: BundleKey | None, shared: dict[str, Any] | None) -> Specialised:
         import_whole(*_BUILDING)
         from tensorlang.backends.cpu.build import built
-        from tensorlang.backends.cpu.model import specialised
+        from tensorlang.backends.cpu.model import Specialised
 
-        return specialised(built(loaded, self, progress, key))
+        return Specialised(built(loaded, self, progress, key))
 
 
 _BUILDING = ("ml_dtypes", *(f"tensorlang.backends.cpu.{name}" for name in ("build", "driver", "kernels", "model")))

@@ -112,6 +112,22 @@ def test_bits_stay_where_types_change() -> None:
     np.testing.assert_array_equal(y, x.view(np.int32))
 
 
+@pytest.mark.parametrize("dtype", ["FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT8E4M3FNUZ", "FLOAT8E5M2FNUZ"])
+def test_bits_of_narrow_floats_stay(dtype: str) -> None:
+    size = 2 if dtype.endswith("16") else 1
+    numbers = np.arange(1 << 8 * size).astype(f"u{size}")
+    infos = {"x": getattr(TensorProto, f"UINT{8 * size}"), "y": getattr(TensorProto, dtype), "z": getattr(TensorProto, f"INT{8 * size}")}
+    nodes = [helper.make_node("BitCast", [taken], [made], to=infos[made]) for taken, made in (("x", "y"), ("y", "z"))]
+    x, *results = (helper.make_tensor_value_info(name, kind, [len(numbers)]) for name, kind in infos.items())
+    net = helper.make_model(helper.make_graph(nodes, "net", [x], results), opset_imports=[helper.make_opsetid("", 26)], ir_version=13)
+    y, z = tl.compile(net, threads=1)(numbers)
+    expected = numbers.view(helper.tensor_dtype_to_np_dtype(infos["y"]))
+    numbers_alone = ~np.isnan(expected.astype(np.float32))
+    np.testing.assert_array_equal(y.view(numbers.dtype)[numbers_alone], numbers[numbers_alone])
+    np.testing.assert_array_equal(z.view(numbers.dtype)[numbers_alone], numbers[numbers_alone])
+    assert np.isnan(y.astype(np.float32)[~numbers_alone]).all() and np.isnan(z.view(y.dtype).astype(np.float32)[~numbers_alone]).all()
+
+
 @pytest.mark.parametrize("how", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("ratio", [0, 2])

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from codegen.dtypes import DTYPES, DType, largest
+from codegen.dtypes import DTYPES, FORMATS, DType, largest
 from stdlib.onnx.items import Item
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry, undefined
@@ -190,15 +190,25 @@ def bit_cast(n: Site) -> Value:
         raise n.wrong(f"the bits of {x.dtype} are no {dtype}")
     if x.dtype == dtype:
         return x
-    if dtype.is_float and dtype.bits >= 32 and not x.dtype.is_float:
-        return n.op(f"{dtype.name}_of_bits", cast(n, x, DTYPES[f"u{dtype.bits}"]))
-    if dtype.is_float or dtype.kind == "bool":
+    if dtype.kind == "bool":
         raise n.unsupported(f"bits of {x.dtype} as {dtype}")
     if x.dtype.is_float:
-        if x.dtype.bits < 32:
-            raise n.unsupported(f"bits of {x.dtype} as {dtype}")
-        x = n.op(f"bits_of_{x.dtype.name}", x)
-    return cast(n, x, dtype)
+        x = _bits_of_narrow(n, x) if x.dtype.bits < 32 else n.op(f"bits_of_{x.dtype.name}", x)
+    if not dtype.is_float:
+        return cast(n, x, dtype)
+    x = cast(n, x, DTYPES[f"u{dtype.bits}"])
+    if dtype.bits >= 32:
+        return n.op(f"{dtype.name}_of_bits", x)
+    every = np.arange(1 << dtype.bits).astype(DTYPES[f"u{max(8, dtype.bits)}"].numpy)
+    return n.op("gather", n.constant(every.view(dtype.numpy)), x, axis=0)
+
+
+def _bits_of_narrow(n: Site, x: Value) -> Value:
+    """The bits of floats of less than 32 as integers of that many."""
+    form = FORMATS[x.dtype.name]
+    infinity, nan = np.array([np.inf, np.nan]).astype(x.dtype.numpy).view(f"u{x.dtype.size_bytes}").tolist()
+    fields = {"width": x.dtype.bits, "mantissa": form.mantissa_bits, "bias": 1 - form.lowest_exponent}
+    return n.op("bits_of_narrow", cast(n, x, DTYPES["f32"]), **fields, infinity=infinity, nan=nan)
 
 
 def identity(n: Site) -> Item:

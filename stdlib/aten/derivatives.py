@@ -24,16 +24,21 @@ from tensorlang.tensor.walk import definition_reads, fresh_for, tensor_table
 
 
 def derivatives(
-    n: Call, slope: Value, by: Sequence[Value], forward: Callable[..., Value], asked: Sequence[bool] = (True, True, True)
+    n: Call,
+    slope: Value | Sequence[Value | None],
+    by: Sequence[Value],
+    forward: Callable[..., Value | Sequence[Value]],
+    asked: Sequence[bool] = (True, True, True),
 ) -> tuple[Value | None, ...]:
     """Return the derivatives of a number by those of the values `by` that are `asked` for, None for the others. `forward` makes of all
-    these values another one for the graph, by which the derivative is `slope`. Raises Unsupported where something else than kernels makes
-    it, or one that has no derivative."""
+    these values another one for the graph, by which the derivative is `slope`, or several with one each, None for those that the number
+    does not depend on. Raises Unsupported where something else than kernels makes them, or one that has no derivative."""
     by = [_another(n, value) if value in by[:k] else value for k, value in enumerate(by)]
     start = len(n.builder.nodes)
     made = forward(*by)
+    results, given = (made,) if isinstance(made, Value) else made, (slope,) if isinstance(slope, Value) else slope
     nodes = n.builder.nodes[start:]
-    slopes = _Slopes(n, {made.name: slope})
+    slopes = _Slopes(n, {result.name: known for result, known in zip(results, given, strict=True) if known is not None})
     active = _depending(nodes, {value.name for value, needed in zip(by, asked, strict=False) if needed})
     for node in reversed(nodes):
         match node:

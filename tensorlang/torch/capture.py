@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch._decomp import decompositions as torch_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -24,6 +25,8 @@ from tensorlang.torch.program import DRAW, Argument, Array, Block, Input, Node, 
 from tensorlang.torch.registration import registered
 from tensorlang.torch.tensors import array_of, dtype_of
 
+aten = torch.ops.aten
+
 Serves = Callable[[str], bool]
 """Tells whether an operator of ATen is read as it is, by its name and overload."""
 
@@ -36,10 +39,14 @@ def decompositions(serves: Serves, *, by_loops: bool = True) -> dict[Any, Callab
 
 @contextmanager
 def kept_whole(serves: Serves) -> Iterator[None]:
-    """Let torch, while it captures a graph, keep operators whole that make images of another size and are read as they are. Before it asks
-    for decompositions it has kernels in Python take them apart, into elements that data name."""
+    """Let torch, while it captures a graph, keep operators whole that make images of another size and are read as they are, and layers of
+    LSTM whose inputs have derivatives, too. Before it asks for decompositions it has kernels in Python take them apart, into elements that
+    data name and into steps."""
     given = {op: dict(op.py_kernels) for op in table() if _resizes(op) and serves(operator_name(op))}
+    layer_of = torch_decompositions.select_one_layer_lstm_function
     try:
+        if serves(operator_name(aten.mkldnn_rnn_layer_backward.default)):
+            torch_decompositions.select_one_layer_lstm_function = _whole_layer_of(layer_of)
         for op, kernels in given.items():
             if op._overloadname == "vec":
                 _replace_kernels(op, kernels | dict.fromkeys(_TAKING_APART & kernels.keys(), _of_sizes(op)))
@@ -47,8 +54,14 @@ def kept_whole(serves: Serves) -> Iterator[None]:
                 _replace_kernels(op, {key: kernel for key, kernel in kernels.items() if key not in _TAKING_APART})
         yield
     finally:
+        torch_decompositions.select_one_layer_lstm_function = layer_of
         for op, kernels in given.items():
             _replace_kernels(op, kernels)
+
+
+def _whole_layer_of(layer_of: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what chooses how a layer of LSTM is computed: as torch does it for an input without derivatives."""
+    return lambda x, states, params: layer_of(x.detach(), states, params)
 
 
 def _resizes(op: Any) -> bool:

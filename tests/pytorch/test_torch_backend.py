@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.usefixtures("fresh"),
 ]
 
+aten = torch.ops.aten
 OPS = tl.parse("op halved[T: float](x: T[D..]) -> (y: T[D..]) { y[d..] = x[d..] / 2 }")
 halved = custom_op(OPS.halved, "tests::halved", autograd=True)
 
@@ -361,6 +362,17 @@ def test_steps_of_training_change_parameters_and_buffers_as_those_of_torch_do() 
     close(tuple(twin.state_dict().values()), tuple(model.state_dict().values()))
     with torch.no_grad():
         close(fast(x), model(x))
+
+
+def test_derivatives_go_back_through_layers_of_lstm_whole() -> None:
+    model, x = nn.LSTM(3, 3, 2), torch.randn(4, 2, 3)  # the second layer has an input with derivatives
+    with torch._dynamo.config.patch(allow_rnn=True), mock.patch.object(backend, "of_graph", wraps=backend.of_graph) as read:
+        results = [
+            (y, hn, *torch.autograd.grad((y * y).sum() + cn.exp().sum(), model.parameters()))
+            for y, (hn, cn) in (model(x), compiled(model)(x))
+        ]
+    close(*results)
+    assert {node.target for call in read.call_args_list for node in call.args[0].graph.nodes} >= {aten.mkldnn_rnn_layer_backward.default}
 
 
 def test_derivatives_have_memory_of_their_own_for_any_sizes() -> None:

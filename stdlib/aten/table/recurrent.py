@@ -6,6 +6,8 @@ from typing import Any
 
 from codegen.dtypes import DTYPES
 from stdlib.aten.call import Call, Rule
+from stdlib.aten.derivatives import derivatives
+from stdlib.aten.table.moving import flip
 from stdlib.onnx.table.moving import joined, slice_axis
 from tensorlang.graph.nodes import Value
 
@@ -31,20 +33,63 @@ def layer(
     bidirectional: bool,
     batch_first: bool,
     train: bool,
+) -> tuple[Value, ...]:
+    _check(n, mode, num_layers, bidirectional, batch_first, batch_sizes)
+    return *_layer(n, reverse, has_biases, x, w, r, b, br, h0, c0), n.filled((0,), DTYPES["u8"], 0)
+
+
+def layer_backward(
+    n: Call,
+    x: Value,
+    w: Value,
+    r: Value,
+    b: Value,
+    br: Value,
+    h0: Value,
+    c0: Value,
+    y: Value,
+    hn: Value,
+    cn: Value,
+    grad_y: Value | None,
+    grad_hn: Value | None,
+    grad_cn: Value | None,
+    reverse: bool,
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Any,
+    batch_first: bool,
+    workspace: Value,
 ) -> tuple[Value | None, ...]:
+    _check(n, mode, num_layers, bidirectional, batch_first, batch_sizes)
+    by = (x, w, r, b, br, h0, c0)
+    asked = [n.uses(k) for k in range(len(by))]
+    slopes = derivatives(n, (grad_y, grad_hn, grad_cn), by, lambda *given: _layer(n, reverse, has_biases, *given), asked)
+    return tuple(s if s is None else n.cast(s, dtype) for s, dtype in zip(slopes, n.dtypes, strict=True))  # f32, of bf16, too
+
+
+def _check(n: Call, mode: int, num_layers: int, bidirectional: bool, batch_first: bool, batch_sizes: Any) -> None:
     if mode != LSTM or num_layers != 1 or bidirectional or batch_first or batch_sizes:
         raise n.unsupported("more than one direction of an LSTM")
+
+
+def _layer(
+    n: Call, reverse: bool, has_biases: bool, x: Value, w: Value, r: Value, b: Value, br: Value, h0: Value, c0: Value
+) -> tuple[Value, Value, Value]:
+    """Return the states after each step, and both after the last one."""
     steps, batch, _ = x.shape
+    hidden_size = r.shape[-1]
     lengths = n.filled((batch,), DTYPES["i32"], steps)
-    backward = n.filled((batch,), DTYPES["i64"], steps) if reverse else None
-    source = x if backward is None else n.op("reverse_sequence", x, backward)
     zero = n.filled((4 * hidden_size,), x.dtype, 0)
     bias = _ordered(n, n.op("add", b, br), hidden_size) if has_biases else zero
     states = (n.view(state, (batch, hidden_size)) for state in (h0, c0))
     peep = n.filled((3 * hidden_size,), x.dtype, 0)
+    source = flip(n, x, (0,)) if reverse else x
     y, hn, cn = n.ops("lstm", source, _ordered(n, w, hidden_size), _ordered(n, r, hidden_size), bias, *states, lengths, peep)
-    y = y if backward is None else n.op("reverse_sequence", y, backward)
-    return y, n.view(hn, h0.shape), n.view(cn, c0.shape), None
+    return flip(n, y, (0,)) if reverse else y, n.view(hn, h0.shape), n.view(cn, c0.shape)
 
 
 def _ordered(n: Call, w: Value, size: int) -> Value:
@@ -52,4 +97,4 @@ def _ordered(n: Call, w: Value, size: int) -> Value:
     return joined(n, tuple(slice_axis(n, w, 0, k * size, size) for k in (0, 3, 1, 2)), 0)
 
 
-RULES: dict[str, Rule] = {"mkldnn_rnn_layer": layer}
+RULES: dict[str, Rule] = {"mkldnn_rnn_layer": layer, "mkldnn_rnn_layer_backward": layer_backward}

@@ -97,6 +97,18 @@ def may_follow(program: Program, group: Sequence[Definition], definition: Defini
     return any(x is definition for x in accumulations(program, group)) or any(m is definition for m in following)
 
 
+def is_free_between(program: Program, members: Sequence[Definition]) -> bool:
+    """Tell whether no member needs what is made of another outside of them, or runs with what is: a recurrence may with what follows it."""
+    own = {t.name for m in members for t in m.tensors}
+    later = _made_of(program, own) - own
+    if any(later & definition_reads(m) for m in members):
+        return False
+    late = [x for x in program.definitions if x.tensors[0].name in later]
+    steps = [g for g in components(program) if is_recurrence(g) and g[0].tensors[0].name not in own | later]
+    beside = {t.name for g in steps if any(may_follow(program, g, x) for x in late) for m in g for t in m.tensors}
+    return not beside or not any((_made_of(program, beside) - own) & definition_reads(m) for m in members)
+
+
 def is_backwards(group: Sequence[Definition], steps: Mapping[str, int]) -> bool:
     """Tell whether a recurrence needs later steps of its own. `steps`: the position of the axis of steps, by its tensors."""
     return any(n is not None and n < 0 for n in step_distances(group, steps))

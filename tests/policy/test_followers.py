@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scheduled_programs import argument, assert_same
+from scheduled_programs import argument, assert_same, operator
 
 from stdlib.library import library
 from tensorlang.check.instantiate import instantiate
@@ -151,3 +151,19 @@ def test_steps_that_a_near_cache_holds_are_kept() -> None:
     result, body = CASES["a sum of each step"]
     program = operator(result, f"{WAVES}\n {body}")
     assert not any(d.startswith("together") for d in directives(program, replace(SMALL, l2_bytes=1 << 20)))
+
+
+def test_what_needs_a_recurrence_shares_no_loops_with_what_is_needed_beside_it() -> None:
+    """`z` runs with `p` and needs `r`, and `y` needs all of `p`: `y` and `r` are on either side of it."""
+    equations = """
+        p[i, 0] = 0                            for i in 0..77
+        p[i, k] = p[i, k - 1] * 0.5 + q[i]     for i in 0..77, k in 1..11
+        w       = sum(i) p[i, 10]
+        s[i]    = sum(j) abs(t[j] - q[i])
+        r[i]    = sum(j) sq(t[j] - q[i])
+        y[i]    = w * s[i]
+        z[i]    = p[i, 10] * r[i]"""
+    program = operator("t: f32[N], q: f32[M]) -> (y: f32[M], z: f32[M])", equations, {"N": 1200, "M": 77})
+    schedule = derive(program, Machine(target="cpu", threads=1))
+    proven(program, schedule)
+    assert "together p, z -> i" in map(show, schedule.directives)

@@ -60,6 +60,7 @@ from tensorlang.policy.cpu.shared_scatters import with_shared_scatters
 from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_itself, with_lifted
+from tensorlang.policy.followers import is_free_between
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import shared_axis
 from tensorlang.policy.scatters import ranges_of_data, scattered_axes
@@ -262,7 +263,7 @@ def _may_join(d: Deriver, parts: Sequence[Strip], others: Sequence[Strip]) -> bo
 def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:
     """Tell whether definitions may run in one loop nest: they are of one box, or made for each term of sums over it, read one another at
     their own points, and nothing outside has to run in between."""
-    if len(members) > MOST_FUSED or not _has_own_binders(members) or not _is_free_between(d, members):
+    if len(members) > MOST_FUSED or not _has_own_binders(members) or not is_free_between(d.program, members):
         return False
     points, inner = _points(members), {m.tensors[0].name for m in _inner(members) if _is_written_out(m)}
     most = 0 if any(map(_sums, members)) else MOST_BEYOND
@@ -383,18 +384,6 @@ def _sums_whole(definition: Definition, members: Sequence[Definition]) -> bool:
             if len(shape) != count + len(ranges) or not all(same):
                 return False
     return True
-
-
-def _is_free_between(d: Deriver, members: Sequence[Definition]) -> bool:
-    """Tell whether no member needs what is made of another outside of them."""
-    names = {t.name for m in members for t in m.tensors}
-    every = _computed(d)
-    made: set[str] = set()
-    for x in every[: every.index(members[-1])]:
-        own = {t.name for t in x.tensors}
-        if not own & names and (names | made) & {*definition_reads(x)}:
-            made |= own
-    return not any(made & {*definition_reads(m)} for m in members)
 
 
 def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | None:

@@ -142,6 +142,25 @@ def test_recurrences_that_need_the_steps_of_others_run_in_one_loop_with_these_in
         assert_same(program, plan, {})
 
 
+def test_what_stands_before_a_recurrence_and_is_made_of_it_is_derived_after_it() -> None:
+    body = """
+    u[t, i] = sum(k in 0..2) x[t + 1, (i + k) % 2] * m[t, i, k]   for t in 0..T, i in 0..2
+    x[0, i] = a[i]   for i in 0..2
+    x[t + 1, i] = x[t, 1 - i] - m[t, i, 0]   for t in 0..T, i in 0..2
+    y[t] = sum(i in 0..2) x[t + 1, i] * u[t, i]   for t in 0..T"""
+    program = operator(f"{SIGNATURE}(y: i32[T])", body, {"T": 5})
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
+def test_what_would_run_after_most_steps_does_not_run_with_them() -> None:
+    body = """
+    x[T, i] = a[i]   for i in 0..2
+    x[t, i] = m[t, i, 0] - x[t + 1, 1 - i]   for t in 0..T, i in 0..2
+    y[t, i] = x[t, i] + 1   for t in 0..T, i in 0..2"""
+    program = operator(f"{SIGNATURE}(y: i32[T, 2])", body, {"T": 1})
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 @MACHINES
 def test_so_they_do_for_any_number_of_steps(machine: Machine) -> None:
     program = operator(f"{SIGNATURE}(y: i32[T, 2])", GAINS + STATES)

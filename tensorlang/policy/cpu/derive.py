@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 from tensorlang.policy.cpu.asked_sums import derive_asked_sum, with_asked_sums
 from tensorlang.policy.cpu.inlined_terms import with_inlined_terms
@@ -49,7 +50,7 @@ from tensorlang.schedule.plan import Storage, full
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import components, reads, reduces
+from tensorlang.tensor.walk import components, definition_reads, is_recurrence, reads, reduces
 
 
 def derive(
@@ -75,12 +76,15 @@ def derive(
 
 
 def _needed_first(d: Deriver, found: Sequence[Strip]) -> list[Strip]:
-    """Return strips with each recurrence after those that it is made of, in whose loops it may run."""
-    places = {m.tensors[0].name: k for k, part in enumerate(components(d.program)) for m in part}
-    own = [not x.inside and recurs(d.program, x.group.head) for x in found]
-    recurrences = (x for x, recurring in zip(found, own, strict=True) if recurring)
-    following = iter(sorted(recurrences, key=lambda x: places[x.group.head.tensors[0].name]))
-    return [next(following) if recurring else x for x, recurring in zip(found, own, strict=True)]
+    """Return strips with recurrences, and what is made of them, after the recurrences that they need, in whose loops they may run."""
+    places, made = dict[str, int](), set[str]()
+    for k, part in enumerate(components(d.program)):
+        names = {m.tensors[0].name for m in part}
+        places |= dict.fromkeys(names, k)
+        made |= names if is_recurrence(part) or any(made & definition_reads(m) for m in part) else set()
+    own = [not x.inside and x.group.head.tensors[0].name in made for x in found]
+    following = iter(sorted(compress(found, own), key=lambda x: places[x.group.head.tensors[0].name]))
+    return [next(following) if is_own else x for x, is_own in zip(found, own, strict=True)]
 
 
 def derive_strip(d: Deriver, strip: Strip) -> Schedule:

@@ -9,7 +9,7 @@ storage       what is no result is kept for as many steps as it is needed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, takewhile
 
@@ -154,6 +154,8 @@ def _derive_followed(d: Deriver, plan: Plan, group: Sequence[Definition], is_wri
     if backwards and not is_written and any(x.offset for x in found):
         return False
     found = _add_followers(d, group, first, found, backwards=backwards, soon=is_written)
+    if not found:
+        return False
     members = [*group, *(m for x in found for m in x.members)]
     shared = apply(d.program, d.since, d.layouts)
     summed = {full(m.tensors[0].name, x.step): 1 for x in found for m in x.members if x.step not in m.axes}
@@ -194,23 +196,23 @@ def _add_followers(
     """Let followers share the loop over steps of a recurrence, each so many steps after its own; return them. `soon`: as soon as all that
     it reads is made, so that registers hold it; those for which most steps would be kept all the same stay by themselves."""
     owner, time = owned(loop, tensor_table(d.program))
-    names = {x: _add_step_loop(d, x, backwards=backwards) for x in found}
     before = d.schedule
 
-    def share(offsets: Mapping[Follower, int]) -> None:
+    def share(some: Sequence[Follower], later: Sequence[int]) -> None:
         d.schedule = before
-        for x, offset in offsets.items():
-            d.add(d.schedule.shift(full(names[x], x.step), offset) if offset else d.schedule)
-        d.add(d.schedule.together(owner, *(names[x] for x in offsets), into=(time,)))
+        names = [_add_step_loop(d, x, backwards=backwards) for x in some]
+        for x, name, n in zip(some, names, later, strict=True):
+            d.add(d.schedule.shift(full(name, x.step), x.offset + n) if x.offset + n else d.schedule)
+        d.add(d.schedule.together(owner, *names, into=(time,)) if names else d.schedule)
 
-    offsets = {x: x.offset for x in found}
-    share(offsets)
-    later = _later_by(apply(d.program, d.since, d.layouts), group, found, loop) if soon else {}
-    if any(later.values()):
+    share(found, [0] * len(found))
+    later = _later_by(apply(d.program, d.since, d.layouts), group, found, loop) if soon else []
+    if any(later):
         most = (extents(group[0])[time] or OPEN_EXTENT) // 2
-        offsets = {x: n + later[x] for x, n in takewhile(lambda of: later[of[0]] < most, offsets.items())}
-        share(offsets)
-    return tuple(offsets)
+        later = list(takewhile(lambda n: n < most, later))
+        found = found[: len(later)]
+        share(found, later)
+    return tuple(found)
 
 
 def _add_step_loop(d: Deriver, follower: Follower, *, backwards: bool) -> str:
@@ -228,7 +230,7 @@ def _add_step_loop(d: Deriver, follower: Follower, *, backwards: bool) -> str:
     return name
 
 
-def _later_by(plan: Plan, group: Sequence[Definition], found: Sequence[Follower], step: str) -> dict[Follower, int]:
+def _later_by(plan: Plan, group: Sequence[Definition], found: Sequence[Follower], step: str) -> list[int]:
     """Return how many steps later each follower has to run, or earlier if negative, so that all that it reads is just made; nothing where
     it cannot be told."""
     parts = [[*group], *(x.members for x in found)]
@@ -238,12 +240,12 @@ def _later_by(plan: Plan, group: Sequence[Definition], found: Sequence[Follower]
         with limited():
             least = distances_of(plan.placed, own).least_between(step)
     except OperationLimit:
-        return {}
+        return []
     later = [0] * len(parts)
     for k in range(1, len(parts)):
         needed = [n if n is None else later[p] - n for (p, q), n in least.items() if q == k > p]
         later[k] = max((n for n in needed if n is not None), default=0) if None not in needed else 0
-    return dict(zip(found, later[1:], strict=True))
+    return later[1:]
 
 
 def _is_turned(member: Definition, time: str, follower: Definition, step: Slot) -> bool:

@@ -139,6 +139,26 @@ def test_each_plane_that_no_near_cache_holds_is_computed_in_strips(planes: int, 
     assert_same(program, proven(program, schedule), SIZES)
 
 
+OF_ONE_PLANE = {
+    "planes that are made of one": ("x: i32[3, M, N]) -> (y: i32[3, M, N])", """
+        l[i, j] = x[0, i, j] + 2 * x[1, i, j] - x[2, i, j]   for i in 0..M, j in 0..N
+        h[i, j] = max(l[i - 1, j | clamp], l[i + 1, j | clamp])   for i in 0..M, j in 0..N
+        y[c, i, j] = x[c, i, j] * h[i, j]   for c in 0..3, i in 0..M, j in 0..N"""),
+    "one that is made of planes": ("x: i32[9, M, N]) -> (y: i32[M, N])", """
+        g[k, i, j] = x[k + 2, i, j] - x[k, i - 1, j | clamp] * x[k + 1, i, j]   for k in 0..7, i in 0..M, j in 0..N
+        y[i, j] = max(k in 0..7) g[k, i, j]"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("signature", "body"), OF_ONE_PLANE.values(), ids=OF_ONE_PLANE)
+def test_strips_of_all_planes_are_computed_together(signature: str, body: str, threads: int) -> None:
+    program = operator(signature, body)
+    schedule = derive(program, replace(SMALL, l2_bytes=9000, cache_bytes=1 << 20, threads=threads))
+    assert any(show(d).startswith("at ") and show(d).endswith(" at y.i_b") for d in schedule.directives)
+    assert_same(program, proven(program, schedule), SIZES)
+
+
 @pytest.mark.parametrize(("planes", "shared"), [(1, "parallel v.i_b"), (3, "parallel v.c, v.i_b"), (64, "parallel v.c")])
 def test_threads_share_planes_and_their_strips(planes: int, shared: str) -> None:
     module = load_module(

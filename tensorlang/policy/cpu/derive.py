@@ -111,7 +111,7 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
         return
     members = [m for group in (*strip.inside, strip.group) for m in group.members if m is not first]
     sizes, outer = extents(first), first.axes[: strip.depth]
-    mark_parallel(d, [*members, first], [*outer, over], {**sizes, over: (sizes[first.axes[strip.depth]] or 0) // max(1, strip.rows)})
+    mark_parallel(d, [*members, first], [*outer, over], {**sizes, over: (sizes[first.axes[strip.row]] or 0) // max(1, strip.rows)})
 
 
 def _derive_alone(d: Deriver, strip: Strip, group: FusionGroup) -> None:

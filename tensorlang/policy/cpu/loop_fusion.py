@@ -111,19 +111,19 @@ def _in_shared_loops(d: Deriver, strip: Strip) -> Strip:
         return strip
     moving = {t.name for x, _ in strip.kept for t in x.tensors}
     *inside, last = (part.group for part in gathered(d, [Strip(group) for group in (*strip.inside, strip.group)], moving))
-    if last.fused and _are_rows_cut(d, last, strip.depth):
+    if last.fused and _are_rows_cut(d, last, strip):
         return strip
     return sized(d, replace(strip, group=last, inside=tuple(inside)), points_alone(d, (*inside, last)))
 
 
-def _are_rows_cut(d: Deriver, group: FusionGroup, depth: int) -> bool:
+def _are_rows_cut(d: Deriver, group: FusionGroup, strip: Strip) -> bool:
     """Tell whether tensors that run together are computed several rows at a time, or other loops are around those over rows."""
     shared = shared_loops_of(d, [group])
-    rows = named_after(group).axes[depth]
+    outer = (*range(strip.depth), strip.row)
     return shared is not None and (
-        shared.position in range(depth + 1)
-        or (shared.tile is not None and rows in dict(shared.tile.rows))
-        or shared.order[: depth + 1] not in ((), (*range(depth + 1),))
+        shared.position in outer
+        or (shared.tile is not None and named_after(group).axes[strip.row] in dict(shared.tile.rows))
+        or (strip.row == strip.depth and shared.order[: len(outer)] not in ((), outer))
     )
 
 

@@ -50,7 +50,7 @@ def _members(strips: Sequence[Strip]) -> list[Definition]:
 
 def _chains(d: Deriver, found: Sequence[Strip]) -> Iterator[list[Strip]]:
     """Yield the strips that read one another, of maps and windows alone: several tensors that no near cache holds together."""
-    plain = [s for s in found if s.depth == 0 and all(is_windowed(d, m, 0) for m in _members([s])) and not _has_other_loops(d, s)]
+    plain = [s for s in found if s.row == 0 and all(is_windowed(d, m, 0, 0) for m in _members([s])) and not _has_other_loops(d, s)]
     chains: list[list[Strip]] = []
     for strip in plain:
         names = {t.name for m in _members([strip]) for t in m.tensors}

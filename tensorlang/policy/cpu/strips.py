@@ -6,8 +6,9 @@
 A strip computes the rows of a tensor anew that it shares with its neighbours, so it has several times as many as windows reach; strips need
 nothing of each other, and threads share them. Of a tensor that is read at another rate, `g[i // 2, j]` or `g[8 * i + k, j]`, a strip needs
 half as many rows, or eight times as many, and it has so many itself that these are whole numbers. Of planes that no cache holds,
-`y[c, i, j]` made of those of the same `c`, each is computed in strips of its own. Rows that are recurrences of their own (filters, running
-sums) are computed so, too: their lanes are the rows of a strip, which has as many at least.
+`y[c, i, j]` made of those of the same `c`, each is computed in strips of its own; where all are made of one plane, or one of all, a strip
+has the rows of all of them. Rows that are recurrences of their own (filters, running sums) are computed so, too: their lanes are the rows
+of a strip, which has as many at least.
 """
 
 from __future__ import annotations
@@ -42,11 +43,18 @@ MOST_TERMS = 128
 
 
 class Reach(NamedTuple):
-    """Which rows of a tensor a row of a strip needs: `rate` for each row from `low` to `high` about its own."""
+    """Which rows of a tensor a row of a strip needs: `rate` for each row from `low` to `high` about its own. `axis`: the place of that of
+    rows among the axes of the tensor."""
 
     low: Fraction = Fraction(0)
     high: Fraction = Fraction(0)
     rate: Fraction = Fraction(1)
+    axis: int = 0
+
+    def about(self, reader: Reach) -> Reach:
+        """Return these rows, which are about one of a reader, about one of the strip."""
+        low, high = reader.low + self.low / reader.rate, reader.high + self.high / reader.rate
+        return Reach(low, high, self.rate * reader.rate, self.axis)
 
     def rows(self, count: int) -> int:
         """Return how many rows of the tensor so many of a strip need."""
@@ -57,8 +65,9 @@ class Reach(NamedTuple):
 class Strip:
     """A group of definitions, in strips of so many `rows` of its head, with those that are computed inside them; 0 rows: as it is.
     `kept`: how many rows are kept of tensors of which a strip at an edge needs others than one in the middle; `reach`: which rows of each
-    tensor, about a row of the head, are needed; `depth`: the axes before that of rows, along which all are computed at their own points.
-    `rows_of`: of what is computed row by row, by the name of its loops, the loop over the rows that it is computed in."""
+    tensor, about a row of the head, are needed; `depth`: the axes along which all are computed at their own points, outside of strips;
+    `row`: the place of that of rows among the axes of the head, of which the others before it run inside of strips. `rows_of`: of what is
+    computed row by row, by the name of its loops, the loop over the rows that it is computed in."""
 
     group: FusionGroup
     inside: tuple[FusionGroup, ...] = ()
@@ -66,6 +75,7 @@ class Strip:
     kept: tuple[tuple[Definition, int], ...] = ()
     reach: Mapping[str, Reach] = field(default_factory=dict)
     depth: int = 0
+    row: int = 0
     rows_of: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,7 +95,7 @@ def _planes(d: Deriver, group: FusionGroup) -> Strip | None:
     """Return the largest strip of rows of the planes of a group that a near cache holds; None where planes are computed whole, one after
     the other: where there is one for each thread and what is touched of it lies in a cache, rows had better not be computed anew."""
     depth, names = group.depth, {m.tensors[0].name for m in group.members}
-    if len(names) < 2 or not _is_in_rows(d, group, depth) or any(len(m.axes) != len(group.head.axes) for m in group.members):
+    if len(names) < 2 or not _is_in_rows(d, group, depth, depth) or any(len(m.axes) != len(group.head.axes) for m in group.members):
         return None
     planes = prod(extents(group.head)[a] or 0 for a in group.head.axes[:depth])
     touched = names.union(*(definition_reads(m) for m in group.members))
@@ -97,26 +107,35 @@ def _planes(d: Deriver, group: FusionGroup) -> Strip | None:
 
 
 def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth: int = 0) -> Strip:
-    """Return the largest strip of rows of a group that a near cache holds, these along the axis after `depth` others."""
-    if not _is_in_rows(d, group, depth) or group.head.tensors[0].name in d.layouts:
+    """Return the largest strip of rows of a group that a near cache holds, these along the axis after `depth` others, or along the first
+    further in of which there is one, where what is inside has none of those before it: planes that are made of one."""
+    if group.head.tensors[0].name in d.layouts:
         return Strip(group)
+    places = (depth,) if depth or len(group.members) > 1 else range(len(group.head.axes) - 1)
+    found = (_strip_along(d, group, groups, depth, place) for place in places if _is_in_rows(d, group, depth, place))
+    return next((strip for strip in found if strip.rows), Strip(group))
+
+
+def _strip_along(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth: int, row: int) -> Strip:
     readers_of = readers(d.program)
     inside: list[FusionGroup] = []
-    reach = {m.tensors[0].name: Reach() for m in group.members}
+    reach = {m.tensors[0].name: Reach(axis=row) for m in group.members}
     for made in reversed(groups[: groups.index(group)]):
         name = made.head.tensors[0].name
-        local = name not in d.program.results and name not in d.layouts
-        if not local or not (_is_in_rows(d, made, depth) or (depth == 0 and _has_own_rows(d, made))):
+        if name in d.program.results or name in d.layouts:
             continue
         if not readers_of.get(name) or not set(readers_of[name]) - {name} <= reach.keys():
             continue
         span = span_of(d, name, reach, depth)
-        if span is not None and span.high - span.low <= ROWS[0] and (span.rate == 1 or not recurs(d.program, made.head)):
+        if span is None or span.high - span.low > ROWS[0]:
+            continue
+        own_rows = depth == 0 and span.rate == 1 and span.axis == 0 and _has_own_rows(d, made)
+        if own_rows or _is_in_rows(d, made, depth, span.axis):
             inside.append(made)
             reach |= {m.tensors[0].name: span for m in made.members}
     if not inside or bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) <= d.machine.l2_bytes:
         return Strip(group)
-    return sized(d, Strip(group, tuple(reversed(inside)), reach=reach, depth=depth))
+    return sized(d, Strip(group, tuple(reversed(inside)), reach=reach, depth=depth, row=row))
 
 
 def sized(d: Deriver, strip: Strip, points: Set[str] = frozenset()) -> Strip:
@@ -134,13 +153,14 @@ def _kept(d: Deriver, strip: Strip, rows: int, points: Set[str]) -> Iterator[tup
     for definition in (m for g in inside for m in reversed(g.members) if m is g.head or g.fused):
         name = definition.tensors[0].name
         readers = [x for x in d.program.definitions if x.tensors[0].name in reach and name in definition_reads(x)]
-        slots = [r.index[strip.depth] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor == name]
+        axis = reach[name].axis
+        slots = [r.index[axis] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor == name]
         if any(x.tensors[0].name in moving for x in readers) or any(_has_edges(slot) for slot in slots):
             moving |= {m.tensors[0].name for g in inside if definition in g.members for m in g.members}
             if name in points | strip.rows_of.keys():
                 continue
             count = 1 << (reach[name].rows(rows) - 1 + (strip.depth > 0)).bit_length()
-            if count < (extents(definition)[definition.axes[strip.depth]] or 0):
+            if count < (extents(definition)[definition.axes[axis]] or 0):
                 yield definition, count
 
 
@@ -148,11 +168,11 @@ def _has_edges(slot: Affine | Dynamic | Cond) -> bool:
     return isinstance(slot, Dynamic | Min | Max | Mod) or any(map(_has_edges, affine.parts(slot)))
 
 
-def _is_in_rows(d: Deriver, group: FusionGroup, depth: int) -> bool:
+def _is_in_rows(d: Deriver, group: FusionGroup, depth: int, row: int) -> bool:
     """Tell whether a group goes through its rows one after the other, and makes each of a few others."""
     if group.transformed is not None or group.online is not None or group.fused or group.joint:
         return False
-    return all(is_windowed(d, m, depth) for m in group.members)
+    return (row == depth or len(group.members) == 1) and all(is_windowed(d, m, depth, row) for m in group.members)
 
 
 def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
@@ -166,10 +186,13 @@ def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
     return plain and all(r.index[0] == AffineName(rows) for r in own) and None not in extents(definition).values()
 
 
-def is_windowed(d: Deriver, definition: Definition, depth: int) -> bool:
-    if len(definition.axes) < depth + 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
+def is_windowed(d: Deriver, definition: Definition, depth: int, row: int) -> bool:
+    """Tell whether a tensor of several axes is computed row by row along the one at `row`, and each element of a few others."""
+    if len(definition.axes) < row + 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
         return False
-    if recurs(d.program, definition) or is_product(definition) or vector_axis(d, definition) in definition.axes[: depth + 1]:
+    if recurs(d.program, definition) or is_product(definition):
+        return False
+    if vector_axis(d, definition) in {*definition.axes[:depth], definition.axes[row]}:
         return False
     sizes, value = extents(definition), definition.pieces[0].value
     terms = [prod(sizes[b.name] or MOST_TERMS + 1 for b in r.binders) for r in reduces(value)]
@@ -182,28 +205,31 @@ def span_of(d: Deriver, name: str, reach: Mapping[str, Reach], depth: int) -> Re
     for reader in (x for x in d.program.definitions if x.tensors[0].name in {*reach} - {name} and name in definition_reads(x)):
         around = reach[reader.tensors[0].name]
         for read in (r for p in reader.pieces for r in reads(p.value) if r.tensor == name):
-            own = _reach(reader, read, depth)
-            found.append(own and Reach(around.low + own.low / around.rate, around.high + own.high / around.rate, around.rate * own.rate))
+            own = _reach(reader, read, depth, around.axis)
+            found.append(
+                own and Reach(around.low + own.low / around.rate, around.high + own.high / around.rate, around.rate * own.rate, own.axis)
+            )
     return joined(found)
 
 
 def joined(found: Sequence[Reach | None]) -> Reach | None:
     """Return the rows that several reads need, at one rate; None where one of them needs others than rows near by, or there is none."""
     known = [r for r in found if r is not None]
-    if not found or len(known) < len(found) or len({r.rate for r in known}) > 1:
+    if not found or len(known) < len(found) or len({(r.rate, r.axis) for r in known}) > 1:
         return None
-    return Reach(min(r.low for r in known), max(r.high for r in known), known[0].rate)
+    return known[0]._replace(low=min(r.low for r in known), high=max(r.high for r in known))
 
 
-def _reach(reader: Definition, read: Read, depth: int) -> Reach | None:
+def _reach(reader: Definition, read: Read, depth: int, row: int) -> Reach | None:
     """Return which rows a read needs for a row of its reader, by the ends of its windows, in the middle and at the edges; None where it is
     not made of rows near by."""
-    axis, sizes = reader.axes[depth], extents(reader)
-    slot, others = read.index[depth], (*read.index[:depth], *read.index[depth + 1 :])
+    axis, sizes = reader.axes[row], extents(reader)
+    moving = [k for k, s in enumerate(read.index) if not isinstance(s, Dynamic | Mod) and axis in affine.name_set(s)]
+    if len(moving) != 1 or (depth and moving != [depth]):
+        return None
+    slot = read.index[moving[0]]
     rate = None if isinstance(slot, Dynamic) else rate_inside(slot, axis)
     if isinstance(slot, Dynamic) or rate is None or rate <= 0:
-        return None
-    if any(axis in affine.name_set(other) for other in others if not isinstance(other, Dynamic | Mod)):
         return None
     windows = sorted(affine.name_set(slot) - {axis})
     if any(sizes.get(n) is None or n in reader.axes[:depth] for n in windows):
@@ -213,7 +239,7 @@ def _reach(reader: Definition, read: Read, depth: int) -> Reach | None:
     found: list[Fraction] = []
     for row, *at in product(sorted(rows), *((0, (sizes[n] or 1) - 1) for n in windows)):
         found.append(Fraction(affine.evaluate(slot, {axis: row, **dict(zip(windows, at, strict=True))})) / rate - row)
-    return Reach(min(found), max(found), Fraction(rate))
+    return Reach(min(found), max(found), Fraction(rate), moving[0])
 
 
 def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
@@ -225,21 +251,27 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
     every -= points
     single = {m.tensors[0].name for g in (*inside, group) if g.depth and not g.fused for m in g.members if m is not g.head}
     single |= {m.tensors[0].name for g in inside if any(m.tensors[0].name in strip.rows_of for m in g.members) for m in g.members}
-    height, depth = extents(group.head)[group.head.axes[strip.depth]] or 0, strip.depth
-    row = {
-        n: bytes_of(d, (n,)) // max(1, prod(affine.constant(e) or 1 for e in table[n].shape[: depth + 1])) for n in every if table[n].shape
-    }
-    low, high = min(r.low for r in reach.values()), max(r.high for r in reach.values())
+    height, depth = extents(group.head)[group.head.axes[strip.row]] or 0, strip.depth
+    reach = {**reach, **{n: span_of(d, n, reach, depth) or Reach(axis=depth) for n in every - reach.keys()}}
+
+    def row_bytes(name: str) -> int:
+        shape = table[name].shape
+        apart = (*shape[:depth], *shape[reach[name].axis : reach[name].axis + 1])
+        return bytes_of(d, (name,)) // max(1, prod(affine.constant(e) or 1 for e in apart))
+
+    row = {n: row_bytes(n) for n in every if table[n].shape}
+    made = [r for n, r in reach.items() if n in strip.reach]
+    low, high = min(r.low for r in made), max(r.high for r in made)
     needed = max((d.lanes_of(g.head) for g in inside if recurs(d.program, g.head)), default=1)
     near, far = CACHE_SHARE * d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
 
     def size_bytes(rows: int) -> int:
-        every = {n: Reach(low, high, reach[n].rate if n in reach else Fraction(1)) for n in row}
-        return sum(size if name in single else size * every[name].rows(rows) for name, size in row.items())
+        whole = {n: reach[n]._replace(low=low, high=high) for n in row}
+        return sum(size if name in single else size * whole[name].rows(rows) for name, size in row.items())
 
     is_far = bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) > far
     for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ROWS if is_far else ())):
-        whole = (r for r in counts if all((r * x.rate).denominator == 1 for x in reach.values()))
+        whole = (r for r in counts if all((r * x.rate).denominator == 1 for x in made))
         fits = (r for r in whole if needed <= r and 2 * r <= height and size_bytes(r) <= room)
         rows = next(fits, 0)
         if rows and rows >= WORTH_ROWS * (high - low):
@@ -250,13 +282,15 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
 def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:
     """Cut the rows of a strip and compute in each what is inside and shares no loops yet; return the loop over strips. The loops inside a
     strip have the names that they had. `loops`: whose name those of the strip have."""
-    name, axis = loops.tensors[0].name, loops.axes[strip.depth]
+    name, axis = loops.tensors[0].name, loops.axes[strip.row]
     over = f"{axis}_b" if strip.rows else axis
     d.add(d.schedule.split(full(name, axis), strip.rows, (over, axis)) if strip.rows else d.schedule)
+    before = loops.axes[strip.depth : strip.row]
+    d.add(d.schedule.order(full(name, over), *(full(name, a) for a in before)) if before else d.schedule)
     for made in (g.head.tensors[0].name for g in strip.inside if not g.fused and g.head.tensors[0].name not in strip.rows_of):
         d.add(d.schedule.at(made, full(name, over)))
     for definition, count in strip.kept:
-        d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[strip.depth], count))
+        d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[strip.reach[definition.tensors[0].name].axis], count))
     return over
 
 
@@ -269,4 +303,4 @@ def repeats_recurrences(d: Deriver, strip: Strip) -> bool:
 def inside_of(d: Deriver, strip: Strip) -> Deriver:
     """Return the state in which what is inside a strip is derived: by one thread, and of recurrences so many rows."""
     rows = {full(g.head.tensors[0].name, g.head.axes[0]): strip.rows for g in strip.inside if recurs(d.program, g.head)}
-    return replace(d, machine=replace(d.machine, threads=1), at_once=rows, is_cut=True)
+    return replace(d, machine=replace(d.machine, threads=1), at_once=rows, is_cut=strip.row == strip.depth)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scheduled_programs import argument, assert_same, operator
+from scheduled_programs import argument, assert_same
+from scheduled_programs import operator as program_of
 
 from stdlib.library import library
 from tensorlang.check.instantiate import instantiate
@@ -163,7 +164,7 @@ def test_what_needs_a_recurrence_shares_no_loops_with_what_is_needed_beside_it()
         r[i]    = sum(j) sq(t[j] - q[i])
         y[i]    = w * s[i]
         z[i]    = p[i, 10] * r[i]"""
-    program = operator("t: f32[N], q: f32[M]) -> (y: f32[M], z: f32[M])", equations, {"N": 1200, "M": 77})
+    program = program_of("t: f32[N], q: f32[M]) -> (y: f32[M], z: f32[M])", equations, {"N": 1200, "M": 77})
     schedule = derive(program, Machine(target="cpu", threads=1))
     proven(program, schedule)
     assert "together p, z -> i" in map(show, schedule.directives)

@@ -51,6 +51,7 @@ from tensorlang.tensor.factorize import Factorized, factorized
 from tensorlang.tensor.invariant_axes import invariant_axes
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.printer import show
+from tensorlang.tensor.searches import bounded
 from tensorlang.tensor.verify import verify
 from tensorlang.tensor.walk import components, definition_reads, reads, reduces, shape_of, substitute_sizes
 
@@ -709,6 +710,12 @@ def _narrow(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.narrow(f"{definition.tensors[0].name}.{binder}")
 
 
+def _bisect(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Search for the terms that conditions on data leave."""
+    found = [f"{x.tensors[0].name}.{b.binder.name}" for x in seen.program.definitions for b in bounded(x)]
+    return s.bisect(d.random.choice(found)) if found else None
+
+
 def _store(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     results = seen.program.results
     if len(results) < 2:
@@ -877,6 +884,7 @@ REWRITES = (
     _tabulate,
     _narrow,
     _narrow,
+    _bisect,
     _lift,
     _factorize,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from codegen.dtypes import compute_dtype
+from codegen.dtypes import DType, compute_dtype
 from polyhedral import affine
 from polyhedral.expr import Int
 from tensorlang.lower.prefetch import LINE_BYTES
@@ -30,7 +30,9 @@ from tensorlang.tensor.invariant_axes import invariant_axes, without_axes
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Call, Definition, Program, Reduce, Tensor
 from tensorlang.tensor.prove import problems_since
+from tensorlang.tensor.searches import Bounded, bisected, bounded
 from tensorlang.tensor.terms_apart import parts_apart
+from tensorlang.tensor.types import dtype_of, types_of
 from tensorlang.tensor.walk import (
     components,
     definers,
@@ -65,6 +67,10 @@ LOOKED_UP = 2.5
 """Vector instructions in whose time one element is looked up in memory: measured, 0.35 ns."""
 ROUNDINGS = ("round", "floor", "ceil", "trunc")
 """Functions that are one instruction."""
+SEARCH_STEP = 2
+"""Vectors of terms that are looked at in the time of a step of a binary search."""
+FEWEST_SEARCHES = 16
+"""Searches from which on it is worth to ask whether data ascend, which takes as long as one that looks at all."""
 WORTH_FACTORIZING = 0.7
 """Of the operations of a reduction, how many may be left of it where factors are taken one by one."""
 NARROW_ROWS = 32
@@ -154,7 +160,7 @@ def deriver(
     lifted, schedule = with_factors_apart(lift(program), Schedule(program.name))
     flat, stored = flattened(lifted, layouts)
     start = deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten())
-    d = _partial(_narrowed(_tabulated(_composed(_scanned(_asked(_hoisted(start)))))))
+    d = _partial(_narrowed(_tabulated(_composed(_scanned(_bisected(_asked(_hoisted(start))))))))
     d = d if d is start else deriver_of(lift(d.program), machine, d.layouts, constants, d.schedule)  # `apply` lifts it, too
     return sampled(_with_separate(d), at)
 
@@ -243,6 +249,29 @@ def _asked(d: Deriver) -> Deriver:
     if made is None or problems_since(d.program, made[0]):
         return d
     return _asked(deriver_of(made[0], d.machine, d.layouts, d.constants, d.schedule.inline(made[1])))
+
+
+def _bisected(d: Deriver) -> Deriver:
+    """Return the state with binary searches for the terms of reductions that conditions leave, in data that may ascend."""
+    if isinstance(d.machine, GpuMachine):
+        return d
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        for binder in dict.fromkeys(b.binder.name for b in bounded(definition) if _pays_bisected(d, definition, b)):
+            made = bisected(d.program, name, binder)
+            if not isinstance(made, str) and not problems_since(d.program, made):
+                d = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.bisect(f"{name}.{binder}"))
+    return d
+
+
+def _pays_bisected(d: Deriver, definition: Definition, found: Bounded) -> bool:
+    """Tell whether searches for each point take far less than to go through all terms, should the data ascend: should they not, it is the
+    searches that are in vain."""
+    sizes, types = extents(definition), types_of(d.program)
+    points = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if any(a in index_names(b.part) for b in found.bounds))
+    compared = [dtype_of(b.condition.lhs, types) for b in found.bounds]
+    steps = SEARCH_STEP * found.steps * sum(d.machine.lanes(dtype) for dtype in compared if isinstance(dtype, DType))
+    return (found.is_window or found.is_settled) and points >= FEWEST_SEARCHES and found.count >= steps
 
 
 def _scanned(d: Deriver) -> Deriver:

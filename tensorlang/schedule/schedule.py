@@ -154,6 +154,10 @@ class Schedule:
         """Go through the values alone that conditions leave names in reductions, `y.j`."""
         return self.then(_directive("narrow", binders))
 
+    def bisect(self, *binders: str) -> Schedule:
+        """Find which terms of reductions over names, `y.j`, pass conditions by binary search, where data ascend along these."""
+        return self.then(_directive("bisect", binders))
+
     def lift(self, *tensors: str) -> Schedule:
         """Give the reductions of the equations of tensors, or what recurrences make without themselves, tensors of their own."""
         return self.then(_directive("lift", tensors))

@@ -12,6 +12,7 @@ FORMS = {
     "assume": "write `assume CONDITION, …`, of comparisons between sizes: `assume N % 8 == 0`",
     "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
     "bind": "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
+    "bisect": "write `bisect TENSOR.BINDER, …`, of names in reductions whose conditions compare what is read along them",
     "block": "write `block BINDER by COUNT`",
     "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
     "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",

@@ -1,5 +1,5 @@
 """Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `block`, `flatten`,
-`hoist`, `scan`, `compose`, `tabulate`, `narrow`, `lift`, `factorize`, `unfold`."""
+`hoist`, `scan`, `compose`, `tabulate`, `narrow`, `bisect`, `lift`, `factorize`, `unfold`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from tensorlang.tensor.invariant_axes import without_axes
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.live_out import store_together
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.searches import bisected
 from tensorlang.tensor.simplify import can_inline, can_repeat, inline
 from tensorlang.tensor.terms_apart import parts_apart
 from tensorlang.tensor.unfold import unfold
@@ -105,6 +106,11 @@ def _tabulate(state: State, directive: syntax.Directive) -> None:
 
 def _narrow(state: State, directive: syntax.Directive) -> None:
     _rewrite_each(state, directive, lambda name: narrowed(state.program, *_axis_of(state, directive, name)), "narrowed")
+
+
+def _bisect(state: State, directive: syntax.Directive) -> None:
+    _rewrite_each(state, directive, lambda name: bisected(state.program, *_axis_of(state, directive, name)), "bisected")
+    state.factorized = state.program
 
 
 def _lift(state: State, directive: syntax.Directive) -> None:
@@ -215,6 +221,11 @@ NARROW = Kind(
     "narrow",
     FORMS["narrow"],
     rewrite=_narrow,
+)
+BISECT = Kind(
+    "bisect",
+    FORMS["bisect"],
+    rewrite=_bisect,
 )
 LIFT = Kind(
     "lift",

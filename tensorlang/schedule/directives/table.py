@@ -28,6 +28,7 @@ from tensorlang.schedule.directives.placing import AT, DISTRIBUTE, FOLD, ROOT, S
 from tensorlang.schedule.directives.prefetch import PREFETCH
 from tensorlang.schedule.directives.requirements import ASSUME, TRUST
 from tensorlang.schedule.directives.rewrites import (
+    BISECT,
     BLOCK,
     COMPOSE,
     FACTORIZE,
@@ -84,6 +85,7 @@ _KINDS: tuple[Kind, ...] = (
     COMPOSE,
     TABULATE,
     NARROW,
+    BISECT,
     FACTORIZE,
     LIFT,
     INLINE,

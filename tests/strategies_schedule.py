@@ -712,7 +712,7 @@ def _narrow(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
 
 def _bisect(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Search for the terms that conditions on data leave."""
-    found = [f"{x.tensors[0].name}.{b.binder.name}" for x in seen.program.definitions for b in bounded(x)]
+    found = [f"{x.tensors[0].name}.{b.binder.name}" for x in seen.program.definitions for b in bounded(seen.program, x)]
     return s.bisect(d.random.choice(found)) if found else None
 
 

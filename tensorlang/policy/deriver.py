@@ -257,7 +257,7 @@ def _bisected(d: Deriver) -> Deriver:
         return d
     for definition in d.program.definitions:
         name = definition.tensors[0].name
-        for binder in dict.fromkeys(b.binder.name for b in bounded(definition) if _pays_bisected(d, definition, b)):
+        for binder in dict.fromkeys(b.binder.name for b in bounded(d.program, definition) if _pays_bisected(d, definition, b)):
             made = bisected(d.program, name, binder)
             if not isinstance(made, str) and not problems_since(d.program, made):
                 d = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.bisect(f"{name}.{binder}"))
@@ -268,7 +268,7 @@ def _pays_bisected(d: Deriver, definition: Definition, found: Bounded) -> bool:
     """Tell whether searches for each point take far less than to go through all terms, should the data ascend: should they not, it is the
     searches that are in vain."""
     sizes, types = extents(definition), types_of(d.program)
-    points = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if any(a in index_names(b.part) for b in found.bounds))
+    points = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a in found.axes)
     compared = [dtype_of(b.condition.lhs, types) for b in found.bounds]
     steps = SEARCH_STEP * found.steps * sum(d.machine.lanes(dtype) for dtype in compared if isinstance(dtype, DType))
     return (found.is_window or found.is_settled) and points >= FEWEST_SEARCHES and found.count >= steps

@@ -18,14 +18,14 @@ pass it: how many there are, the last of them and the first place are known with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from codegen.dtypes import DType, bool_, i64
+from codegen.dtypes import DType, bool_, i32, i64
 from codegen.fresh_names import Fresh
 from polyhedral import affine
-from polyhedral.expr import TRUE, Cond, Int
+from polyhedral.expr import Cond, Int
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.idioms import redefined
@@ -68,6 +68,7 @@ from tensorlang.tensor.walk import (
     map_pieces,
     nodes,
     operands,
+    reads,
     reduces,
     substitute,
     substitute_reads,
@@ -78,6 +79,8 @@ from tensorlang.tensor.walk import (
 
 FEW = 4
 """Terms are few where they are less than one of so many: what is between two places is no whole number of vectors."""
+SMALL = 1 << 30
+"""Places below which so many bits are computed with as many processors fetch elements by."""
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
@@ -103,19 +106,28 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """A reduction that may be bisected along a binder of `count` values: as it is, with what decides whether a term counts as its filter,
-    and the bounds in that."""
+    """A reduction that may be bisected along a binder: as it is, with what decides whether a term counts as its filter, and the bounds in
+    that. `count`: values of the binder, or places that are searched where it takes others for each point. `starts`, `ends`: indices from
+    which on and before which the terms lie, as the range of the binder and conditions on it say."""
 
     reduce: Reduce
     filtered: Reduce
     binder: Binder
     count: int
     bounds: tuple[Bound, ...]
+    starts: tuple[Affine, ...]
+    ends: tuple[Affine, ...]
 
     @property
     def is_window(self) -> bool:
         """Whether there are bounds on both sides."""
-        return len({b.lower for b in self.bounds}) == 2
+        sides = {b.lower for b in self.bounds}
+        return (True in sides or bool(self.starts)) and (False in sides or bool(self.ends))
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """The names that the bounds depend on."""
+        return frozenset[str]().union(*(index_names(b.part) for b in self.bounds), *map(affine.name_set, (*self.starts, *self.ends)))
 
     @property
     def is_settled(self) -> bool:
@@ -133,7 +145,9 @@ class Bounded:
         e = self.filtered
         if {*operands("and", e.filter or Const(True, bool_))} != {b.part for b in self.bounds}:
             return None
-        if len(e.binders) > 1 or e.where != TRUE or len(e.body) > 1 or not _moves_along(e.body[0], self.binder.name):
+        if len(e.binders) > 1 or len(e.body) > 1 or not _moves_along(e.body[0], self.binder.name):
+            return None
+        if not all(_sides(c, self.binder.name, {self.binder.name}) for c in affine.conjuncts(e.where)):
             return None
         [body], [dtype] = e.body, e.reducer.dtypes
         start = e.init or e.reducer.identity
@@ -147,22 +161,23 @@ class Bounded:
             case Reducer(kind="min" | "max" as kind) if body == IndexValue(AffineName(self.binder.name)) and start is not None:
                 found: Expr = Binary(kind, start[0], first if kind == "min" else _plus(end, -1))
             case Reducer(right=(name,), combine=(Name(last),)) if last == name and start is not None:
-                found = _at(body, self.binder, _clamped(_plus(end, -1), self.count))
+                found = _at(body, self.binder.name, _clamped(_plus(end, -1), self.count), self.count)
             case _:
                 return None
         return Select(Compare("<", first, end), found, start[0])
 
 
-def bounded(definition: Definition) -> Iterator[Bounded]:
+def bounded(program: Program, definition: Definition) -> Iterator[Bounded]:
     """Yield the reductions of a definition that may be bisected, along each binder."""
     for e in dict.fromkeys(e for p in definition.pieces for e in reduces(p.value)):
         filtered = _filtered(e)
         inner = any(True for part in (*e.body, *(() if e.filter is None else (e.filter,))) for _ in reduces(part))
         for binder in e.binders if filtered.filter is not None and not inner else ():
-            count = binder.extent
             bounds = tuple(_bounds(filtered, binder))
-            if bounds and affine.constant(binder.lo) == 0 and count is not None and count > 1:
-                yield Bounded(e, filtered, binder, count, bounds)
+            count = binder.extent if affine.constant(binder.lo) == 0 else None
+            count = _shortest(program, binder.name, bounds) if count is None else count
+            if bounds and count is not None and count > 1:
+                yield Bounded(e, filtered, binder, count, bounds, *_ends(e, binder, count))
 
 
 def bisected(program: Program, tensor: str, binder: str) -> Program | str:
@@ -174,7 +189,7 @@ def bisected(program: Program, tensor: str, binder: str) -> Program | str:
         return f"no reduction of `{tensor}` is over `{binder}`"
     if is_recurrence(component_of(program, definition)):
         return f"`{tensor}` is part of a recurrence"
-    to = {b.reduce: b for b in bounded(definition) if b.binder.name == binder}
+    to = {b.reduce: b for b in bounded(program, definition) if b.binder.name == binder}
     if not to:
         return f"no condition compares what is read along `{binder}`, of a known number of values, with what is the same for all of them"
     made = _Bisecting(program, definition, fresh_for(program))
@@ -219,6 +234,38 @@ def _bounds(e: Reduce, binder: Binder) -> Iterator[Bound]:
                     yield Bound(Compare(">" if op == ">" else ">=", key, other), key, lower=True, part=part)
 
 
+def _shortest(program: Program, binder: str, bounds: Iterable[Bound]) -> int | None:
+    """Return how many places there are along a binder of all that is read at its own place for bounds; None where that is not known."""
+    table = tensor_table(program)
+    every = [zip(r.index, table[r.tensor].shape, strict=True) for b in bounds for r in reads(b.key)]
+    counts = [affine.constant(extent) for slots in every for slot, extent in slots if distance(slot, binder) == 0]
+    return min((n for n in counts if n is not None), default=None)
+
+
+def _ends(e: Reduce, binder: Binder, count: int) -> tuple[tuple[Affine, ...], tuple[Affine, ...]]:
+    """Return the indices where a binder begins, and those that it stays below, as its range and conditions on it say, but for 0 and a
+    number of places."""
+    own = {b.name for b in e.binders}
+    starts = [binder.lo] if affine.constant(binder.lo) != 0 else []
+    ends = [binder.hi] if affine.constant(binder.hi) != count else []
+    for lower, end in (side for c in affine.conjuncts(e.where) for side in _sides(c, binder.name, own)):
+        (starts if lower else ends).append(end)
+    return tuple(starts), tuple(ends)
+
+
+def _sides(cond: Cond, binder: str, own: Collection[str]) -> list[tuple[bool, Affine]]:
+    """Return what a condition says about a binder and nothing else: the indices from which on (True) and before which it lies; none where
+    it says more or less than that. `own`: names that these do not depend on."""
+    found: list[tuple[bool, Affine]] = []
+    for rest in affine.inequalities(cond):
+        factor = affine.terms(rest)[0].get(AffineName(binder), 0)
+        other = affine.sub(rest, affine.scale(factor, binder))
+        if factor not in (1, -1) or not affine.name_set(other).isdisjoint(own):
+            return []
+        found.append((factor > 0, affine.neg(other) if factor > 0 else affine.add(other, 1)))
+    return found
+
+
 def _is_exact(term: Const, count: int) -> bool:
     """Tell whether so many times a number is what adding it up comes to."""
     most = {"f64": 1 << 53, "f32": 1 << 24}.get(term.dtype.name, 0)
@@ -247,21 +294,21 @@ def _moves_along(e: Expr, binder: str) -> bool:
     return True
 
 
-def _at(e: Expr, binder: Binder, place: Expr) -> Expr:
-    """Return an expression that moves along a binder with a value of its range in place of it."""
+def _at(e: Expr, binder: str, place: Expr, count: int) -> Expr:
+    """Return an expression that moves along a binder with a value in place of it, of which it is known that it lies in 0..count."""
 
     def moved(e: Expr) -> Expr:
         match map_children(moved, e):
             case Read(_, index) as read:
                 return replace(read, index=tuple(map(slot, index)))
-            case IndexValue(index) if (far := distance(index, binder.name)) is not None:
+            case IndexValue(index) if (far := distance(index, binder)) is not None:
                 return _plus(place, far)
             case other:
                 return other
 
     def slot(s: Slot) -> Slot:
-        far = distance(s, binder.name)
-        return s if far is None else Dynamic(_plus(place, far), affine.add(binder.lo, far), affine.add(binder.hi, far))
+        far = distance(s, binder)
+        return s if far is None else Dynamic(_plus(place, far), Int(far), Int(count + far))
 
     return moved(e)
 
@@ -296,14 +343,15 @@ class _Bisecting:
     def bisected(self, found: Bounded, guard: Cond) -> Expr:
         """Return what a reduction comes to, for the points of the definition where `guard` holds."""
         e, place = found.reduce, IndexValue(AffineName(found.binder.name))
-        axes = tuple(a for a in self.definition.axes if any(a in index_names(b.part) for b in found.bounds))
-        ascends = {b.key: self.ascends(b.key, found.binder) for b in found.bounds}
-        sides: dict[bool, list[Expr]] = {True: [], False: []}
+        axes = tuple(a for a in self.definition.axes if a in found.axes)
+        ascends = {b.key: self.ascends(b.key, found) for b in found.bounds}
+        starts: list[Expr] = [IndexValue(affine.maximum(affine.ZERO, *found.starts))] if found.starts else []
+        ends: list[Expr] = [IndexValue(affine.minimum(Int(found.count), *found.ends))] if found.ends else []
         for bound in found.bounds:
-            place_of = self.searched(bound, found, axes)
-            sides[bound.lower].append(Select(ascends[bound.key], place_of, Const(0 if bound.lower else found.count, i64)))
-        first = self.held("first", i64, axes, _folded("max", sides[True])) if sides[True] else Const(0, i64)
-        end = self.held("end", i64, axes, _folded("min", sides[False])) if sides[False] else Const(found.count, i64)
+            ascending, searched = ascends[bound.key], self.searched(bound, found, axes)
+            (starts if bound.lower else ends).append(Select(ascending, searched, Const(0 if bound.lower else found.count, i64)))
+        first = self.held("first", i64, axes, _folded("max", starts)) if starts else Const(0, i64)
+        end = self.held("end", i64, axes, _folded("min", ends)) if ends else Const(found.count, i64)
         outcome = found.outcome(first, end)
         if outcome is not None:
             known = _folded("and", ascends.values())
@@ -315,12 +363,12 @@ class _Bisecting:
         )
         return as_value(tuple(Select(few, near, every) for near, every in parts), e.span)
 
-    def ascends(self, key: Expr, binder: Binder) -> Expr:
-        """Return whether a key ascends along a binder, whatever the axes are that it is read at."""
+    def ascends(self, key: Expr, found: Bounded) -> Expr:
+        """Return whether a key ascends along the places that are searched, whatever the axes are that it is read at."""
         extents = zip(self.definition.axes, self.definition.tensors[0].shape, strict=True)
         rows = tuple(Binder(a, affine.ZERO, extent) for a, extent in extents if a in index_names(key))
-        steps = replace(binder, hi=affine.sub(binder.hi, 1))
-        later = substitute(key, {binder.name: affine.add(AffineName(binder.name), 1)})
+        steps = Binder(found.binder.name, affine.ZERO, Int(found.count - 1))
+        later = substitute(key, {steps.name: affine.add(AffineName(steps.name), 1)})
         return self.held("ascends", bool_, (), Reduce(ALL, (*rows, steps), (Compare("<=", key, later),)))
 
     def searched(self, bound: Bound, found: Bounded, axes: tuple[str, ...]) -> Expr:
@@ -329,16 +377,18 @@ class _Bisecting:
         local = Fresh({*self.program.sizes, *tensor_table(self.program), *axes})  # equal searches have equal names
         step, far, name = local("step"), local("far"), self.fresh(f"{self.definition.tensors[0].name}.place")
         so_far = Read(name, (*map(AffineName, axes), affine.sub(step, 1)))
-        further = Binary("+", so_far, Binary("shl", Const(1, i64), IndexValue(affine.sub(found.steps, step))))
-        last = _at(bound.before, found.binder, _clamped(_plus(Name(far), -1), found.count))
-        taken = Binary("and", Compare("<=", Name(far), Const(found.count, i64)), last)
+        dtype = i32 if found.count < SMALL else i64
+        halving = IndexValue(affine.sub(found.steps, step))
+        further = Binary("+", so_far, Binary("shl", Const(1, dtype), halving if dtype == i64 else Cast(dtype, halving)))
+        last = _at(bound.before, found.binder.name, _clamped(_plus(_wide(Name(far), dtype), -1), found.count), found.count)
+        taken = Binary("and", Compare("<=", Name(far), Const(found.count, dtype)), last)
         pieces = (
-            Piece(Const(0, i64), affine.compare("==", step, 0)),
+            Piece(Const(0, dtype), affine.compare("==", step, 0)),
             Piece(Let(far, further, Select(taken, Name(far), so_far)), affine.compare(">=", step, 1)),
         )
         shape = (*(self.extent(a) for a in axes), Int(found.steps + 1))
-        made = self.shared(Definition((Tensor(name, i64, shape),), (*axes, step), pieces))
-        return Read(made, (*map(AffineName, axes), Int(found.steps)))
+        made = self.shared(Definition((Tensor(name, dtype, shape),), (*axes, step), pieces))
+        return _wide(Read(made, (*map(AffineName, axes), Int(found.steps))), dtype)
 
     def few(self, axes: tuple[str, ...], first: Expr, end: Expr, count: int) -> Expr:
         """Return whether few terms lie between two places, taken over all points."""
@@ -380,6 +430,10 @@ def _under(e: Reduce, *conditions: Expr) -> Reduce:
 
 def _folded(op: Operation, parts: Iterable[Expr]) -> Expr:
     return reduce(lambda a, b: Binary(op, a, b), parts)
+
+
+def _wide(place: Expr, dtype: DType) -> Expr:
+    return place if dtype == i64 else Cast(i64, place)
 
 
 def _clamped(place: Expr, count: int) -> Expr:

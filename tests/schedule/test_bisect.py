@@ -35,6 +35,8 @@ SETTLED = {
     "whether there is one": ("bool", "y[i] = any(j) (k[j] == g[i])"),
     "how many are equal": ("i32", "y[i] = 2 * sum(j, k[j] == g[i]) i32(1)"),
     "between two numbers": ("i64", "y[i] = sum(j, q[i] <= t[j], t[j] < q[i] + 1) i64(1)"),
+    "up to the own place": ("i64", "y[i] = sum(j in 0..min(i + 1, N), t[j] > q[i]) i64(1)"),
+    "a condition on places": ("f32", "y[i] = last(j, j <= i, j > i - 5, t[j] <= q[i], from 0) v[j]"),
 }
 WINDOWS = {
     "a window": ("f32", "y[i] = sum(j, t[j] <= q[i], t[j] > q[i] - 0.5) v[j]"),
@@ -43,6 +45,8 @@ WINDOWS = {
     "intervals": ("f32", "y[i] = sum(j, t[j] <= q[i], q[i] < u[j]) v[j]"),
     "those of an equal key": ("f32", "y[i] = 1 + sum(j, k[j] == g[i]) v[j]"),
     "keys that are computed": ("f32", "y[i] = sum(j, t[j] * 2 <= q[i], u[j] + t[j] > q[i]) v[j]"),
+    "a condition on data and one on places": ("f32", "y[i] = sum(j, i >= j, t[j] > q[i]) v[j]"),
+    "a range of its own": ("f32", "y[i] = sum(j in 0..min(i, N), t[j] > q[i]) v[j]"),
     "two at once": ("f32", "y[i], z[i] = first_max(j, k[j] == g[i]) (v[j], j)"),
     "an index": ("f32", "y[i] = sum(j, k[j] <= i32(i), i32(i) < k[j] + 2) v[j]"),
 }

@@ -17,7 +17,7 @@ import numpy as np
 from codegen.dtypes import DType
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.graph.nodes import Graph, Value
-from tensorlang.graph.sizes import Extent, with_sizes
+from tensorlang.graph.sizes import Extent, is_open, with_sizes
 from tensorlang.graph.texts import numbers, texts
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +65,7 @@ class Known:
 
 def value_at(value: Value, sizes: Mapping[str, Extent]) -> Value:
     """Return a value with the shape that it has where the symbols are `sizes`."""
-    return replace(value, shape=tuple(with_sizes(n, sizes) for n in value.shape))
+    return replace(value, shape=tuple(with_sizes(n, sizes) for n in value.shape)) if is_open(value.shape) else value
 
 
 def _elements_at(array: Array, sizes: Mapping[str, Extent]) -> Array:

@@ -283,7 +283,7 @@ def fresh_output(value: Place) -> str:
 
 def wrong_type(array: Array, name: str, expected: DType, what: str = "input") -> Iterator[Diagnostic]:
     """Yield R0303 unless the elements of an array are `expected`."""
-    if from_numpy(array.dtype.newbyteorder("=")) != expected:
+    if array.dtype is not expected.numpy and from_numpy(array.dtype.newbyteorder("=")) != expected:
         help = f"convert it: `array.astype({expected.numpy.name!r})`"
         yield Diagnostic("R0303", f"{what} `{name}` must be {expected}", notes=(_given(array),), help=help)
 

@@ -24,6 +24,7 @@ from stdlib.onnx.table import (
     microsoft_experts,
     microsoft_moving,
     microsoft_ngrams,
+    microsoft_packed,
     microsoft_quantised,
     moving,
     normalise,
@@ -79,6 +80,7 @@ for _module in (
     microsoft_experts,
     microsoft_moving,
     microsoft_ngrams,
+    microsoft_packed,
     microsoft_quantised,
 ):
     for _entry in _module.RULES:

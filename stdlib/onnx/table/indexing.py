@@ -171,7 +171,7 @@ def non_zero(n: Site) -> Value:
     if fill is not None:
         at = counted_to(n, prod(x.shape) if fill else 0)
     else:
-        at = _where(n, n.view(cast(n, x, DTYPES["bool"]), (prod(x.shape),)))
+        at = places_where(n, n.view(cast(n, x, DTYPES["bool"]), (prod(x.shape),)))
     rows = []
     for axis, extent in enumerate(x.shape):
         stride = prod(x.shape[axis + 1 :])
@@ -181,7 +181,7 @@ def non_zero(n: Site) -> Value:
     return joined(n, tuple(rows), 0)
 
 
-def _where(n: Site, chosen: Value) -> Value:
+def places_where(n: Site, chosen: Value) -> Value:
     """Return where in a vector those stand that hold: as many as the data say."""
     if same(prod(chosen.shape), 0):
         return n.filled((0,), DTYPES["i64"])
@@ -197,7 +197,11 @@ def compress(n: Site) -> Value:
     axis = n.axis("axis", 0, len(x.shape))
     if len(chosen.shape) != 1 or chosen.shape[0] > x.shape[axis] or chosen.dtype != DTYPES["bool"]:
         raise n.wrong(f"conditions of the shape {list(chosen.shape)} for {x.shape[axis]} elements")
-    at = _where(n, chosen)
+    return rows_at(n, x, places_where(n, chosen), axis)
+
+
+def rows_at(n: Site, x: Value, at: Value, axis: int = 0) -> Value:
+    """Return what stands at places along an axis, which may be none."""
     if same(at.shape[0], 0):
         return n.filled((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
     return n.op("gather", x, at, axis=axis)
@@ -221,7 +225,7 @@ def non_max_suppression(n: Site) -> Value:
         count, order = scores.shape[2], n.op("argsort", scores, axis=2, descending=1)
         kept = n.op("non_max_suppression", boxes, scores, order, most, overlap, threshold, **how)
     order, places = n.kept(order), prod(kept.shape)
-    at = _where(n, n.view(kept, (places,)))
+    at = places_where(n, n.view(kept, (places,)))
     if same(at.shape[0], 0):
         return n.filled((0, 3), DTYPES["i64"])
     row, classes = n.op("div_int", at, _filled(n, count)), scores.shape[1]
@@ -266,7 +270,7 @@ def unique(n: Site) -> tuple[Value | None, ...]:
     in_order = n.op("gather", rows, order, axis=0)
     begins = n.kept(n.op("begins_run", in_order))
     run = n.op("runs_of", begins)
-    starts = _where(n, begins)
+    starts = places_where(n, begins)
     first = n.op("gather", order, starts, axis=0)
     counts = n.op("lengths_of_runs", starts, end=total)
     back = n.op("gather", run, n.op("inverse_permutation", order), axis=0)

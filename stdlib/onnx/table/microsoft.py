@@ -52,6 +52,10 @@ def fused_matmul(n: Site) -> Value:
     return y if alpha == 1 else n.op("mul", y, n.filled((), y.dtype, alpha))
 
 
+def activated_matmul(n: Site) -> Value:
+    return activated(n, fused_matmul(n))
+
+
 def _turned(n: Site, x: Value, rows: bool, batch: bool) -> Value:
     """Return `x` with its last two axes exchanged, and the first moved behind the batch where that says so."""
     rank = len(x.shape)
@@ -382,6 +386,7 @@ RULES = (
     microsoft("BiasAdd", bias_add),
     microsoft("FusedMatMul", fused_matmul),
     microsoft("TransposeMatMul", fused_matmul),
+    microsoft("FusedMatMulActivation", activated_matmul),
     microsoft("FusedGemm", fused_gemm),
     microsoft("FusedConv", fused_conv),
     microsoft("NhwcConv", nhwc_conv),

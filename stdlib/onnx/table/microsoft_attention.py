@@ -98,7 +98,7 @@ def attention(n: Site) -> Result:
     return attended_heads(n, found if bias is None else n.op("add", found, bias), n.maybe(3), n.maybe(4), n.maybe(5))
 
 
-def attended_heads(n: Site, found: Value, mask: Value | None, past: Value | None, bias: Value | None) -> Result:
+def attended_heads(n: Site, found: Value, mask: Value | None, past: Value | None, bias: Value | None) -> tuple[Value, Item]:
     """Return attention of queries, keys and values that are parts of the last axis of one value; `past` and the second result hold keys and
     values."""
     if n.flag("do_rotary") or n.flag("past_present_share_buffer"):
@@ -144,6 +144,14 @@ def multi_head_attention(n: Site) -> Result:
     biases = [*_mask(n, n.maybe(4), q, keys), *_bias(n, n.maybe(5), q, keys), *_causal(n, q, keys, keys - new)]
     y = attended(n, q, k, v, _scale(n, q.shape[3]), biases)
     return y, k if n.has_output(1) else None, v if n.has_output(2) else None
+
+
+def attended_sequences(n: Site, q: Value, k: Value, v: Value, bias: Value | None, lengths: Value, scores: Value | None) -> Value:
+    """Return attention of [batch, length, width], to which a bias is added, among the keys that there are of each sequence; `scores` are
+    added to those."""
+    q, k, v = (heads_of(n, value, n.integer("num_heads", 0, low=1)) for value in _biased(n, bias, q, k, v))
+    keys = k.shape[2]
+    return attended(n, q, k, v, _scale(n, q.shape[3]), [*_mask(n, lengths, q, keys), *_bias(n, scores, q, keys)])
 
 
 def _biased(n: Site, bias: Value | None, q: Value, k: Value, v: Value) -> tuple[Value, Value, Value]:
@@ -428,6 +436,17 @@ def rotary(n: Site) -> Value:
     return n.view(rotated(n, work, c, s, 2 * half, n.flag("interleaved")), x.shape)
 
 
+def rotary_by_angles(n: Site) -> tuple[Value, ...]:
+    """Queries and keys times the cosines of angles, and the same turned by a quarter times their sines."""
+    angles, *states = n.args()
+    if len(angles.shape) != 3 or len(states) != 4:
+        raise n.wrong(f"angles of the shape {list(angles.shape)}, and {len(states)} states")
+    batch, steps, size = angles.shape
+    cosines, sines = (n.view(cast(n, n.op("map", angles, f=f), states[0].dtype), (batch, 1, steps, size)) for f in ("cos", "sin"))
+    pairs = zip(states[::2], states[1::2], strict=True)
+    return tuple(n.op("add", n.op("mul", x, cosines), n.op("mul", turned, sines)) for x, turned in pairs)
+
+
 def rotary_by_streams(n: Site) -> Value:
     """Each element of a position has an angle of one of three positions: of a moment, a row or a column."""
     x, positions, cosines, sines = n.args()
@@ -471,5 +490,6 @@ RULES = (
     microsoft("GroupQueryAttention", group_query_attention),
     microsoft("SparseAttention", sparse_attention),
     microsoft("RotaryEmbedding", rotary),
+    microsoft("GemmaRotaryEmbedding", rotary_by_angles),
     microsoft("MRotaryEmbedding", rotary_by_streams),
 )

@@ -11,7 +11,7 @@ from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast, identity
 from stdlib.onnx.table.entry import microsoft
-from stdlib.onnx.table.indexing import gather_nd, unique
+from stdlib.onnx.table.indexing import gather_nd, gathered, unique
 from stdlib.onnx.table.moving import pad, slice_axis, trilu
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.table.sampling import grid_sample
@@ -110,7 +110,13 @@ def warping_path(n: Site) -> Value:
     return n.op("slice", path, start=(0, length - 1), step=(1, -1), length=(2, length))
 
 
+def embedded_tokens(n: Site) -> Value:
+    """Rows of a table; what else there is says how it is trained."""
+    return gathered(n, n.arg(0), n.arg(1), 0)
+
+
 RULES = (
+    microsoft("TorchEmbedding", embedded_tokens),
     microsoft("Trilu", trilu),
     microsoft("Unique", unique),
     microsoft("GatherND", gather_nd),

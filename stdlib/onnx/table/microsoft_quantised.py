@@ -304,7 +304,26 @@ def _quantised_lstm(
     return n.ops("quantised_lstm", projected, r, r_scale, r_zero, n.op("column_sums", r, r_zero), h0, c0, lengths, peep, **attrs)
 
 
+def product_of_each(n: Site) -> Value:
+    """Products of bytes less their zero points, as integers of 32 bits."""
+    a, b = (_less_zero(n, n.arg(k), n.maybe(k + 1)) for k in (0, 2))
+    return n.op("mul", a, b)
+
+
+def _less_zero(n: Site, x: Value, zero: Value | None) -> Value:
+    wide = cast(n, x, DTYPES["i32"])
+    return wide if zero is None else n.op("sub", wide, n.view(cast(n, zero, DTYPES["i32"]), ()))
+
+
+def sum_of_bytes(n: Site) -> Value:
+    x = n.arg(0)
+    axes = n.axes_of(n.integers("axes"), len(x.shape))
+    return reduced(n, "reduce_sum", cast(n, x, DTYPES["u32" if x.dtype.kind == "uint" else "i32"]), axes, keeps_axes(n))
+
+
 RULES = (
+    microsoft("MulInteger", product_of_each),
+    microsoft("ReduceSumInteger", sum_of_bytes),
     microsoft("QuantizeLinear", quantise),
     microsoft("DequantizeLinear", dequantise),
     microsoft("QLinearAdd", binary("add")),

@@ -401,7 +401,24 @@ def _rounded(x: Tensor, scale: Tensor, zero_point: Tensor, least: int, most: int
 _WHOLE = (aten.lift_fresh.default, aten.polar.default, aten.complex.default)
 """What torch takes apart in a way that graphs cannot have: tensors that a function holds are read from the graph, and complex numbers
 become pairs of real ones, where torch would write into the parts of an empty tensor."""
+
+
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Labels of a row end at the first -1; each is compared with all classes that are none of them."""
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    classes = rows.shape[1]
+    given = (labels != -1).cumprod(1) > 0
+    is_label = (given[:, :, None] & (labels[:, :, None] == torch.arange(classes, device=x.device))).any(1)
+    margins = (1 - rows.gather(1, torch.where(given, labels, 0))[:, :, None] + rows[:, None]).clamp_min(0)
+    losses = torch.where(given[:, :, None] & ~is_label[:, None], margins, 0).sum((1, 2)) / classes
+    loss = (losses.reshape(x.shape[:-1]), losses.mean(), losses.sum())[reduction]
+    return loss, is_label.to(x.dtype).reshape(target.shape)
+
+
+MENDED: dict[Any, Decomposition] = {aten.multilabel_margin_loss_forward.default: multilabel_margin_loss}
+"""What torch takes apart into something else than the operator computes, in kernels that come before its decompositions."""
 _OURS: dict[Any, Decomposition] = {
+    **MENDED,
     aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
     aten._native_multi_head_attention.default: multi_head_attention,
     aten.kthvalue.default: kth_value,

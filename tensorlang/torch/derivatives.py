@@ -67,6 +67,51 @@ def scattered_under_mask(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Te
     return grad.new_zeros(count).index_add(0, at, torch.where(mask, grad, 0).reshape(-1)).reshape(sizes)
 
 
+def rows_of_bags(
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    maximum_indices: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Tensor | None,
+    padding_idx: int = -1,
+) -> Tensor:
+    """Of sums, means and greatest elements of rows in bags, by the rows: each index adds the derivative by its bag to its row.
+    By frequency, it is divided by how often the row is named, as torch documents it; its kernel for processors takes the counts of others."""
+    by_rows = grad.new_zeros(num_weights, grad.shape[1])
+    if mode == _GREATEST:
+        return by_rows.scatter_add(0, maximum_indices, torch.where((bag_size > 0)[:, None], grad, 0))
+    if mode == _MEAN:
+        grad = grad / bag_size.clamp(min=1)[:, None]
+    slopes = grad[_bags(indices, offsets)]
+    if per_sample_weights is not None:
+        slopes = slopes * per_sample_weights[:, None]
+    if scale_grad_by_freq:
+        slopes = slopes / grad.new_zeros(num_weights).index_add(0, indices, torch.ones_like(slopes[:, 0]))[indices][:, None]
+    return by_rows.index_add(0, indices, torch.where((indices != padding_idx)[:, None], slopes, 0))
+
+
+def scales_of_bags(
+    grad: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, offset2bag: Tensor, mode: int, padding_idx: int = -1
+) -> Tensor:
+    """Of sums of rows in bags, each of which is scaled, by the scales."""
+    return torch.where(indices != padding_idx, (grad[_bags(indices, offsets)] * weight[indices]).sum(1), 0)
+
+
+_MEAN, _GREATEST = 1, 2
+
+
+def _bags(indices: Tensor, offsets: Tensor) -> Tensor:
+    """Return which bag each index lies in, of bags that begin at the offsets."""
+    places = torch.arange(indices.shape[0], dtype=offsets.dtype, device=indices.device)
+    return torch.searchsorted(offsets, places, right=True) - 1
+
+
 def beyond(grad: Tensor, x: Tensor, by: float) -> Tensor:
     """Of what is 0 between `-by` and `by`, and beyond them varies as `x` does."""
     return torch.where((x >= -by) & (x <= by), 0, grad)
@@ -88,4 +133,6 @@ TABLE: dict[Any, Callable[..., Any]] = {
     aten._pdist_backward.default: distances_of_pairs,
     aten._weight_norm_interface_backward.default: weights_of_directions,
     aten.masked_scatter_backward.default: scattered_under_mask,
+    aten._embedding_bag_backward.default: rows_of_bags,
+    aten._embedding_bag_per_sample_weights_backward.default: scales_of_bags,
 }

@@ -329,14 +329,16 @@ FACTORS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 
 
 def slopes(function: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Return the derivatives of the sum of squares of what a function returns, by each of its arguments."""
+    """Return the derivatives of the sum of squares of what a function returns, by each of its arguments of floats."""
 
     def derivatives(*args: Tensor) -> Any:
-        return torch.func.grad(lambda *given: function(*given).square().sum(), tuple(range(len(args))))(*args)
+        floats = tuple(k for k, a in enumerate(args) if a.is_floating_point())
+        return torch.func.grad(lambda *given: function(*given).square().sum(), floats)(*args)
 
     return derivatives
 
 
+BAGGED, STARTS = whole(9, low=0, high=5), torch.tensor([0, 3, 3, 9])
 FILTERS, VOLUME, HEADS = made(4, 2, 3, 3), made(1, 2, 4, 4, 4), made(2, 2, 3, 4)
 DERIVATIVES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     f"derivatives of {name}": (slopes(function), args)
@@ -358,6 +360,14 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         "weights of directions": (lambda v, g: torch._weight_norm(v, g, 0), (Y, made(3, 1))),
         "signs, and what is shrunk": (lambda a: torch.sgn(a) * a + F.softshrink(a) + F.hardshrink(a, 1), (X,)),
         "what a mask writes": (lambda a, b: a.masked_scatter(a > 0, b), (X, made(30))),
+        "sums of rows in bags": (
+            lambda w, s, i, o: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s, padding_idx=2),
+            (made(5, 4), made(9), BAGGED, STARTS),
+        ),
+        "means of rows in bags": (
+            lambda w, i, o: F.embedding_bag(i, w, o, mode="mean", include_last_offset=True, padding_idx=2),
+            (made(5, 4), BAGGED, STARTS),
+        ),
         "attention": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), (HEADS, HEADS + 1, HEADS - 1, made(3, 3))),
         "attention of one tensor": (lambda x: F.scaled_dot_product_attention(x, x, x), (HEADS,)),
         "a convolution by itself": (lambda a: F.conv1d(a, a), (made(2, 2, 3),)),

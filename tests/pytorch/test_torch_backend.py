@@ -225,6 +225,20 @@ def test_layers_that_torch_has_in_one_operator_are_taken_apart() -> None:
         close(compiled(layer)(torch.ones(2, 3, 8), src_key_padding_mask=padding), layer(torch.ones(2, 3, 8), src_key_padding_mask=padding))
 
 
+def test_labels_end_at_the_first_that_is_none() -> None:
+    x, labels = torch.randn(3, 3), torch.tensor([[0, -1, -1], [2, 1, -1], [-1, 0, 1]])
+    with torch.no_grad():
+        close(compiled(F.multilabel_margin_loss)(x, labels), F.multilabel_margin_loss(x, labels))
+
+
+def test_products_that_optimizers_add_in_place_are_compiled() -> None:
+    def step(x: Tensor, a: Tensor) -> Tensor:
+        return x.clone().addcmul_(a, a, value=0.5)
+
+    with torch.no_grad():
+        close(compiled(step)(torch.ones(3), torch.ones(3)), torch.full((3,), 1.5))
+
+
 def test_functions_hold_tensors_of_their_own() -> None:
     def placed(x: Tensor) -> Tensor:
         x = x[:, [1, 0]] * torch.tensor([640, 480])

@@ -215,6 +215,10 @@ def add_product(operator: str) -> Rule:
     return rule
 
 
+def product_added(n: Call, a: Operand, b: Operand, x: Operand) -> Value:
+    return add_product("mul")(n, x, a, b)  # type: ignore[no-any-return]
+
+
 # ---------------------------------------------------------------- bounds, choice
 
 
@@ -392,6 +396,7 @@ RULES: dict[str, Rule] = {
     "gcd": greatest_divisor,
     "polygamma": derivative,
     "prims::div": divide_within,
+    "prims::fma": product_added,
     "square": square,
     "atan2": binary("arctan2"),
     "lerp": linear_between,

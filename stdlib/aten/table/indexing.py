@@ -9,6 +9,7 @@ from typing import Any
 from codegen.dtypes import DTYPES, DType, extreme
 from stdlib.aten.call import Call, Number, Rule
 from stdlib.aten.table.elementwise import floor_divide
+from stdlib.aten.table.making import open_range
 from stdlib.aten.table.moving import expand
 from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Value
@@ -202,17 +203,31 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Value | None, ...]:
-    """Bags begin at the offsets. Rows whose index is `padding_idx` are not there."""
-    if n.uses(1) or n.uses(2) or n.uses(3):
-        raise n.unsupported("which bag an index lies in as a result")
+    """Bags begin at the offsets. Rows whose index is `padding_idx` are not there. Further results say in which bag each index lies, and how
+    many are taken of each, where torch does not leave that empty or zero, and of greatest elements where they are."""
+    if mode == _MAX and n.uses(3):
+        raise n.unsupported("where the greatest rows of bags are as a result")
     offsets = n.cast(offsets, I64)
     starts = offsets if include_last_offset else joined(n, (offsets, n.view(n.value(indices.shape[0], I64), (1,))), 0)
     taken = n.filled(indices.shape, BOOL, 1)
     if padding_idx >= 0:
         taken = n.op("logical_not", n.op("equal", n.cast(indices, I64), n.filled((), I64, padding_idx)))
+    bags = _bags(n, indices, offsets) if n.uses(1) else None
     if mode == _SUM:
-        return n.op("sum_of_bags", weight, indices, starts, taken, per_sample_weights), None, None, None
-    return n.op("mean_of_bags" if mode == _MEAN else "greatest_of_bags", weight, indices, starts, taken), None, None, None
+        none = n.filled((starts.shape[0] - 1,), indices.dtype, 0)
+        return n.op("sum_of_bags", weight, indices, starts, taken, per_sample_weights), bags, none, none
+    ones = n.filled(weight.shape[:1], DTYPES["f64"], 1)
+    sizes = n.cast(n.op("sum_of_bags", ones, indices, starts, taken, None), indices.dtype) if n.uses(2) or n.uses(3) else None
+    return n.op("mean_of_bags" if mode == _MEAN else "greatest_of_bags", weight, indices, starts, taken), bags, sizes, sizes
+
+
+def _bags(n: Call, indices: Value, offsets: Value) -> Value:
+    """Return in which bag each index lies, or nothing where torch does not say it."""
+    result = n.call.results[1]
+    if result is not None and result[1][0] == 0:
+        return n.filled((0,), indices.dtype, 0)
+    places = n.op("searchsorted", offsets, open_range(n, 0, indices.shape[0], 1, I64), right=1)
+    return n.cast(n.op("sub", places, n.filled((), I64, 1)), indices.dtype)
 
 
 RULES: dict[str, Rule] = {

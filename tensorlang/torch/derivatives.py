@@ -82,7 +82,7 @@ def rows_of_bags(
     padding_idx: int = -1,
 ) -> Tensor:
     """Of sums, means and greatest elements of rows in bags, by the rows: each index adds the derivative by its bag to its row.
-    By frequency, it is divided by how often the row is named, as torch documents it; its kernel for processors takes the counts of others."""
+    By frequency, that is divided by how often the row is named, as torch documents it; its kernel for processors counts other rows."""
     by_rows = grad.new_zeros(num_weights, grad.shape[1])
     if mode == _GREATEST:
         return by_rows.scatter_add(0, maximum_indices, torch.where((bag_size > 0)[:, None], grad, 0))

@@ -248,7 +248,7 @@ class Saved:
 
     def _array(self, tensor: Tensor, value: object) -> Array:
         expected = self._types[tensor.name]
-        if isinstance(value, np.ma.MaskedArray):
+        if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):  # `np.ma` takes 10 ms to import
             raise SavedError("R0305", f"`{tensor.name}` is a masked array", "say what the masked elements are: `array.filled(0)`")
         if isinstance(value, (list, tuple, int, float, bool)):
             value = self._numbers(tensor, value)

@@ -80,6 +80,10 @@ def _quotient(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
     low = b.facts.lower(x)
     high = b.facts.lower(x.scaled(-1))
     divisor = y.constant
+    if low is not None and divisor is not None and -_MOST_I32 <= low < 0 < divisor and arithmetic.power_of_two(str(divisor)) is None:
+        # Nothing below 0 is divided sooner: so many times the divisor are added, and taken off the quotient.
+        times = number(-(low // divisor))
+        return _quotient(state, x + times * y, y, scope) - times
     if _varies(state, x, scope) or _varies(state, y, scope):
         name, depth, lanes = _vector_quotient(state, x, y, low is not None and low >= 0, scope)
     else:

@@ -28,6 +28,14 @@ def test_a_masked_tail_completes_a_vector_loop(n: int) -> None:
     check(ADD, {"N": n}, x=values("f32", n), y=values("f32", n, 1), z=np.zeros(n, np.float32))
 
 
+def test_quotients_of_indices_below_0_are_multiplications_in_all_lanes() -> None:
+    text = "func f()(out y: i64[9, 16]) { for k in 0 .. 9 { for i in 0 .. 16 vector 16 { y[k, i] = index((2*i - 9*k) % 11) } } }"
+    emitted = emit(parse(text), host())
+    assert "udiv <16 x i32>" in emitted and "sdiv" not in emitted
+    found = check(text, y=np.zeros((9, 16), np.int64))
+    assert (found["y"] == (2 * np.arange(16) - 9 * np.arange(9)[:, None]) % 11).all()
+
+
 MATMUL = """
 func matmul(M, N, K)(a: f32[M, K], b: f32[K, N], out c: f32[M, N]) {
     for io in 0 .. (M + 3) // 4 {
@@ -104,6 +112,8 @@ def test_rows_in_registers_that_end_in_a_shorter_vector(count: int) -> None:
         "for i in 0 .. 5 vector 8 { y[3*i] = x[i] }",
         "for i in 0 .. 16 vector 16 { y[i] = x[i // 3] }",
         "for i in 0 .. 16 vector 16 { y[i] = x[i % 5] }",
+        "for i in 0 .. 16 vector 16 { y[i] = x[(2*i - 20) % 7] + x[(5 - 2*i) // 3 + 9] }",
+        "for k in 0 .. 9 { for i in 0 .. 16 vector 16 { y[i] = select(index((2*i - 9*k) % 11) == 0_i64, x[(i - 9*k) // 8 + 12], y[i]) } }",
         "for i in 0 .. 7 vector 7 { y[2*i + i // 4] = x[(i*i) % 16] }",
         "for i in 0 .. 16 vector 16 { y[i] = x[value(p[i])] }",
         "for i in 0 .. 13 vector 16 { y[value(p[i])] = x[i] }",

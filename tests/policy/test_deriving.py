@@ -360,6 +360,19 @@ def test_rows_from_beyond_the_near_caches_are_read_one_after_the_other_unless_th
     assert any(show(d).startswith("split y.i ") for d in schedule.directives) == together
 
 
+@pytest.mark.parametrize(("extent", "rows"), [(100, False), (24, True)])
+def test_rows_of_a_grid_from_beyond_the_near_caches_are_computed_one_after_the_other(extent: int, rows: bool) -> None:
+    beside = ("i - 1, j, k", "i + 1, j, k", "i, j - 1, k", "i, j + 1, k", "i, j, k - 1", "i, j, k + 1")
+    around = " + ".join(f"u[{index}]" for index in beside)
+    text = f"""op f(u: f64[N, N, N], v: f64[N, N, N], w: f64[N, N, N]) -> (y: f64[N, N, N]) {{
+        y[i, j, k] = v[i, j, k] * ({around}) - w[i, j, k]   for i in 1..N - 1, j in 1..N - 1, k in 1..N - 1
+        y[i, j, k] = 0   otherwise
+    }}"""
+    program = substitute_sizes(declared(load_module(parse(Source("f.tl", text))), "f"), {"N": Int(extent)})
+    schedule = derive(program, Machine(target="cpu", threads=1))
+    assert any(x.name == "unroll" for x in schedule.directives) == rows
+
+
 def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the_data() -> None:
     text = "op f(ids: i64[30, 130] in 0..20, u: f32[30, 130]) -> (y: f32[20, 130]) { y[n, b] = sum(m, ids[m, b] == n) u[m, b] }"
     program = declared(load_module(parse(Source("f.tl", text))), "f")

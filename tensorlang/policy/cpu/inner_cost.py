@@ -701,21 +701,28 @@ class BlockCost:
         return 0.0 if lines <= machine.l1_bytes else LINE_BYTES / (NEAR_BYTES if lines <= machine.l2_bytes else FAR_BYTES)
 
     def first_loading(self, c: InnerLoops) -> float:
-        """Return the cycles of an element in which what sums read arrives for the first time, where the second-level cache does not hold
-        it: nobody has loaded the beginning of a row ahead whose predecessor in memory is read at the same time."""
-        if self.fits(self.d.machine.l2_bytes):
+        """Return the cycles of an element in which what sums read arrives for the first time, or of a map what it reads and writes, where
+        the second-level cache does not hold it: nobody has loaded the beginning of a row ahead whose predecessor in memory is read at the
+        same time."""
+        if not self.arriving:
             return 0.0
-        return sum(self.bytes_of(e) + self._begun(e, c) for e in self.summed) / FAR_BYTES / self.elements
+        return sum(self.bytes_of(e) * (1 + self.waited(e, c)) for e in self.arriving) / FAR_BYTES / self.elements
 
-    def _begun(self, element: Element, c: InnerLoops) -> float:
-        """Return the bytes that have to be waited for of rows, or parts of rows, several of which a block reads side by side."""
+    @once
+    def arriving(self) -> tuple[Element, ...]:
+        """What comes from beyond the second-level cache: what sums read, or all that a map touches, where that cache does not hold it."""
+        found = self.summed or (() if self.earlier else self.touched)
+        return found if sum(map(self.bytes_of, found)) > self.d.machine.l2_bytes else ()
+
+    def waited(self, element: Element, c: InnerLoops) -> float:
+        """Return the share of rows, or parts of rows, that has to be waited for where a block reads several side by side."""
         along = c.vector[0] if c.vector and c.vector[0] not in element.near else ""
         streams = c.points(element.names) * (c.vectors * self.lanes if along in element.names else 1)
         row = min(element.row_bytes, prod(self.sizes[n] for n, step in element.near.items() if step == 1) * element.size_bytes)
         if element.read.tensor in c.packed or streams == 1:
             return 0.0
-        waited = min(1.0, max(0.0, (streams * row / AHEAD_BYTES - 1) / 2))  # three times as far, all rows are
-        return waited * self.bytes_of(element) / row * min(row, PAGE_BYTES)
+        ahead = min(1.0, max(0.0, (streams * row / AHEAD_BYTES - 1) / 2))  # three times as far, all rows are
+        return ahead / row * min(row, PAGE_BYTES)
 
     def panels(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors of whose rows lanes read neighbours, and other columns only for other elements, where the second-level cache

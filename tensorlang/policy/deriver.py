@@ -105,8 +105,8 @@ class Deriver:
 
     alone: bool = False
     """Whether directives are for one group alone, beside others that are not seen."""
-    is_cut: bool = False
-    """Whether the loop over the first axis of a group is cut into strips when the loops of the group are there."""
+    cut: int | None = None
+    """The place of the axis of a group the loop over which is cut into strips when the loops of the group are there."""
     at_once: Mapping[str, int] = field(default_factory=dict)
     """Axes and binders, by their full names, of which loops around take so many elements at a time: of a binder one."""
     beside: dict[tuple[object, ...], Schedule] = field(default_factory=dict, repr=False, compare=False)

@@ -116,7 +116,7 @@ def _derive_strip(d: Deriver, strip: Strip) -> None:
 
 def _derive_alone(d: Deriver, strip: Strip, group: FusionGroup) -> None:
     """Schedule a group of a strip, by one thread."""
-    within = inside_of(d, strip)
+    within = inside_of(d, strip, group)
     if strip.rows_of and not group.fused:
         inside = group.head.axes[1:]
         add_inner_loops(within, group.head, inside, best_inner_loops(within, group.head, inside))

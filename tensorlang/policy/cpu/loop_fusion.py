@@ -412,7 +412,7 @@ def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | 
     apart += sum(_kept_cycles(d, m, members, depths) for m in members)
     orders = list(_orders(d, members, position))
     tile = _tile(d, members, position, orders)
-    if tile is not None and (d.is_cut or tile[0].cycles <= apart):
+    if tile is not None and (d.cut is not None or tile[0].cycles <= apart):
         return SharedLoops(position, lanes * tile[0].vectors, *tile)
     extent = extents(members[0])[members[0].axes[position]] or OPEN_EXTENT
     vectors = next((n for n in (4, 2) if n <= vectors and n * lanes <= extent), 1)
@@ -427,9 +427,10 @@ def shared_loops_of(d: Deriver, groups: Sequence[FusionGroup]) -> SharedLoops | 
 
 def _orders(d: Deriver, members: Sequence[Definition], position: int) -> Iterator[tuple[int, ...]]:
     """Yield the orders in which loops over blocks of the axes, by their positions, may run outside of vectors along one of them: that one
-    innermost, and further out, so that what its points read is there for those of others. A strip is cut along the outermost."""
+    innermost, and further out, so that what its points read is there for those of others, but inside of that along which strips are cut."""
     others = [k for k in range(len(members[0].axes)) if k != position]
-    for at in reversed(range(1 if d.is_cut and others else 0, len(others) + 1)):
+    first = 0 if d.cut is None else min(d.cut + 1, len(others))
+    for at in reversed(range(first, len(others) + 1)):
         yield (*others[:at], position, *others[at:])
 
 
@@ -469,11 +470,11 @@ def _tile(
     """Return the cheapest block of points in vectors along an axis whose sums run in one loop, and the order of the loops outside of it;
     None where they take several."""
     first, *_ = _in_turn(members) or [[]]
-    if len(first) != sum(_sum(m) is not None for m in members) or any(_sum(m) is None for m in first) or (d.is_cut and position == 0):
+    if len(first) != sum(_sum(m) is not None for m in members) or any(_sum(m) is None for m in first) or d.cut == position:
         return None
     every = as_one(first)
     found = candidates(d, every, every.axes, along=every.axes[position], joined=True)
-    legal = (c for c in found if not (d.is_cut and every.axes[0] in dict(c.rows)))
+    legal = (c for c in found if d.cut is None or every.axes[d.cut] not in dict(c.rows))
     by_order = ByOrder(d, every, legal, joined=True)
     best = {order: by_order.best([every.axes[k] for k in order]) for order in orders}
     order = _cheapest({order: inner.cycles for order, inner in best.items()})
@@ -487,7 +488,7 @@ def _tile_along_rows(d: Deriver, members: Sequence[Definition]) -> InnerLoops | 
     if len(first) < 2 or any(_sum(m) is None for m in first) or len(first) != sum(_sum(m) is not None for m in members):
         return None
     every = as_one(first)
-    free = every.axes[1:] if d.is_cut else every.axes
+    free = tuple(a for k, a in enumerate(every.axes) if k != d.cut)
     return ByOrder(d, every, candidates(d, every, free, along=_last_binder(first[0]), joined=True), joined=True).best(every.axes)
 
 

@@ -71,7 +71,7 @@ def _has_other_loops(d: Deriver, strip: Strip) -> bool:
 
 def _nested(d: Deriver, chain: Sequence[Strip]) -> list[Strip]:
     """Return the tensors of some strips in others, of rows in rows."""
-    cut = replace(d, is_cut=True)
+    cut = replace(d, cut=0)
     members = {id(m) for m in _members(chain)}
     apart = [Strip(FusionGroup(x, (x,), len(x.axes))) for group in components(d.program) for x in group if id(x) in members]
     groups = _behind_what_they_read([s.group for s in gathered(cut, apart)])

@@ -300,7 +300,7 @@ def repeats_recurrences(d: Deriver, strip: Strip) -> bool:
     return any(r.low < r.high for r in rows)
 
 
-def inside_of(d: Deriver, strip: Strip) -> Deriver:
-    """Return the state in which what is inside a strip is derived: by one thread, and of recurrences so many rows."""
+def inside_of(d: Deriver, strip: Strip, group: FusionGroup) -> Deriver:
+    """Return the state in which a group of a strip is derived: by one thread, and of recurrences so many rows."""
     rows = {full(g.head.tensors[0].name, g.head.axes[0]): strip.rows for g in strip.inside if recurs(d.program, g.head)}
-    return replace(d, machine=replace(d.machine, threads=1), at_once=rows, is_cut=strip.row == strip.depth)
+    return replace(d, machine=replace(d.machine, threads=1), at_once=rows, cut=strip.reach[group.head.tensors[0].name].axis)

@@ -10,16 +10,19 @@
     after    for n in max(0, ids[k]) .. max(-1, min(N - 1, ids[k])) + 1 { for j in 0 .. J { y[n, j] = y[n, j] + u[k, j] } }
 
     before   for e in 0 .. E { if start[i] <= e and e < start[i + 1] { y[i] = y[i] + v[e] } }
-    after    for e in max(0, start[i]) .. min(E, start[i + 1]) { if start[i] <= e and e < start[i + 1] { y[i] = y[i] + v[e] } }
+    after    for e in max(0, start[i]) .. min(E, start[i + 1]) { y[i] = y[i] + v[e] }
+
+    before   for o in 0 .. E/8 { for l in 0 .. 8 vector { if start[i] <= 8*o + l { y[i, l] = y[i, l] + v[8*o + l] } } }
+    after    for o in max(0, start[i] // 8) .. E/8 { for l in 0 .. 8 vector { if start[i] <= 8*o + l { y[i, l] = y[i, l] + v[8*o + l] } } }
 
     before   for n in 0 .. N { if 0 < J { if ids[k] == n { … } }; if J < I { if ids[k] == n { … } } }
     after    if 0 < J { for n in max(0, ids[k]) .. … { … } }; if J < I { for n in max(0, ids[k]) .. … { … } }
 
 Conditions first leave the loops that they do not depend on, then the equations among them become bounds. Where all parts of a loop stand
 under one equation, each inside conditions and loops of its own, the loop moves into these: it has one iteration. Of comparisons that all
-of a loop stands under, also inside its lanes, the bounds follow, and the comparison stays. Only serial loops are pinned: of lanes, threads
-and copies there have to be as many as was said. But lanes that would all write one element have a condition that leaves one of them: they
-run one after the other.
+of a loop stands under, also inside its lanes, the bounds follow, and the comparison stays where it says more than these. Only serial loops
+are pinned: of lanes, threads and copies there have to be as many as was said. But lanes that would all write one element have a condition
+that leaves one of them: they run one after the other.
 """
 
 from __future__ import annotations
@@ -249,17 +252,33 @@ def _narrowed(loop: For) -> tuple[Stmt, ...]:
     if loop.kind != "serial":
         return (loop,)
     low, high = list[Index](), list[Index]()
-    before = list[Expr]()
+    before, said = list[Expr](), list[Expr]()
     for condition, inside in _asked(loop.body, {}):
         limit = _limit(condition, loop, inside)
         known = limit is not None and any(part == ValueIndex(limit[1]) for end in (loop.lo, loop.hi) for part in walk(end))
         if limit is not None and not known and _is_safe(limit[1], before, loop):
             (low if limit[0] else high).append(_bound(*limit[1:]))
+            said += [condition] if _is_all_said(condition, limit[1], loop) else []
         before.append(condition)
     if not low and not high:
         return (loop,)
-    found = replace(loop, lo=reduce(Max, low, loop.lo), hi=reduce(Min, high, loop.hi))
+    found = replace(loop, lo=reduce(Max, low, loop.lo), hi=reduce(Min, high, loop.hi), body=_without(said, loop.body))
     return (found,) if runs_at_least_once(loop) else _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], (found,))
+
+
+def _is_all_said(condition: Expr, data: Expr, loop: For) -> bool:
+    """Tell whether bounds of a loop say all that a condition does: of its variable alone, and of data that no index is made of."""
+    alone = isinstance(condition, Compare) and IndexValue(Var(loop.var)) in (condition.lhs, condition.rhs)
+    return alone and not any(part == data for index in walk(*loop.body) if isinstance(index, ValueIndex) for part in walk(index))
+
+
+def _without(conditions: list[Expr], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Return a block without conditions that it stands under."""
+    match body:
+        case (*before, If(cond, then, ())) if all(isinstance(s, Let) for s in before):
+            return (*before, *_guarded([c for c in conjuncts(cond) if c not in conditions], _without(conditions, then)))
+        case _:
+            return body
 
 
 def _asked(body: tuple[Stmt, ...], inside: dict[str, int]) -> Iterator[tuple[Expr, dict[str, int]]]:

@@ -217,6 +217,17 @@ RANGE = """for i in 0 .. 4 { for k in 0 .. N { for j in 0 .. 3 vector 3 {
     if ids[i] AFTER index(3*k + j) and index(3*k + j) BEFORE ids[i + 1] { y[i, j] = y[i, j] + u[k, j] }
 } } }"""
 
+ROWS = """for i in 0 .. 4 { for k in 0 .. N {
+    if ids[i] AFTER index(k) and index(k) BEFORE ids[i + 1] { for j in 0 .. 3 vector 3 { y[i, j] = y[i, j] + u[k, j] } }
+} }"""
+
+
+def test_comparisons_that_bounds_say_all_of_are_asked_no_more() -> None:
+    text = after(ROWS.replace("AFTER", "<=").replace("BEFORE", "<"))
+    assert "value(ids[i])" in text and "value(ids[i + 1])" in text and "ids[i] <= " not in text and " < ids[i + 1]" not in text
+    of_an_index = after("for i in 0 .. 4 { for k in 0 .. N { if ids[i] <= index(k) { y[value(ids[i]), 0] = u[k, 0] } } }")
+    assert "if ids[i] <= index(k)" in of_an_index
+
 
 def test_comparisons_with_data_become_the_bounds_of_the_loop_around_the_lanes_that_they_are_asked_in() -> None:
     text = after(RANGE.replace("AFTER", "<=").replace("BEFORE", "<").replace("0 .. N", "0 .. 5"))
@@ -228,11 +239,12 @@ def test_comparisons_with_data_become_the_bounds_of_the_loop_around_the_lanes_th
 @given(
     st.lists(st.one_of(st.integers(-3, 20), st.sampled_from([-(2**63), 2**63 - 1])), min_size=5, max_size=5),
     st.integers(0, 5),
+    st.sampled_from([RANGE, ROWS]),
     st.sampled_from(["<", "<="]),
     st.sampled_from(["<", "<="]),
 )
-def test_all_terms_of_a_range_that_data_say_are_gone_through(ids: list[int], size: int, after: str, before: str) -> None:
-    function = parsed(RANGE.replace("AFTER", after).replace("BEFORE", before))
+def test_all_terms_of_a_range_that_data_say_are_gone_through(ids: list[int], size: int, of: str, after: str, before: str) -> None:
+    function = parsed(of.replace("AFTER", after).replace("BEFORE", before))
     results = []
     for version in (function, pinned(function)):
         verify(version)

@@ -852,3 +852,13 @@ def test_steps_along_the_last_axis_run_in_lanes_where_few_of_them_are_kept(kept:
     found = [d for d in directives(program) if " u" in d]
     assert any(d.startswith("vectorize u.i") for d in found) == kept
     assert ("fold u at t by 2" in found) == kept
+
+
+@pytest.mark.parametrize(("last", "lanes"), [("t + 1", 64), ("N", 192)], ids=["a triangle", "a square"])
+def test_rows_that_end_anywhere_in_a_block_are_cut_into_shorter_ones(last: str, lanes: int) -> None:
+    body = f"""
+    v[N, j] = k[j]   for j in 0..N
+    v[t, j] = max(v[t + 1, j | 0] * k[j], 0.5 * v[t + 1, j + 1 | 0])   for t in 0..N, j in 0..{last}
+    v[t, j] = 0   otherwise
+    y = v[0, 0]"""
+    assert any(d.startswith(f"split v.j by {lanes} ") for d in directives(operator("k: f32[N]) -> (y: f32)", body, {"N": 800})))

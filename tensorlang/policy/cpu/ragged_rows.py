@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from polyhedral import affine
-from polyhedral.expr import Cond
-from tensorlang.tensor.nodes import Definition
+from polyhedral.expr import Compare, Cond
+from tensorlang.tensor.nodes import Const, Definition, Read
 from tensorlang.tensor.walk import reduces
 
 
@@ -24,10 +24,16 @@ class RaggedRow:
 
 
 def ragged_rows(definition: Definition, sizes: Mapping[str, float]) -> dict[str, RaggedRow]:
-    """Return the axes along which all sums are for rows whose ends depend on other axes, as those of a triangle do."""
-    guards = [p.guard for p in definition.pieces if any(True for _ in reduces(p.value))]
+    """Return the axes along which all sums, or of a definition without any all that is computed in more than one row, are for rows whose
+    ends depend on other axes, as those of a triangle do."""
+    sums = [p.guard for p in definition.pieces if any(True for _ in reduces(p.value))]
+    guards = sums or [p.guard for p in definition.pieces if not isinstance(p.value, Const | Read) and not _is_one_row(p.guard)]
     found = {a: min((_loose_ends(g, a, definition.axes) for g in guards), default=0) for a in definition.axes}
     return {a: RaggedRow(max(1.0, sizes[a] / (1 + ends)), ends) for a, ends in found.items() if ends}
+
+
+def _is_one_row(guard: Cond) -> bool:
+    return any(isinstance(c, Compare) and c.op == "==" for c in affine.conjuncts(guard))
 
 
 def _loose_ends(guard: Cond, axis: str, axes: tuple[str, ...]) -> int:

@@ -271,8 +271,8 @@ def _sum(a: Value, b: Value, added: Interval, ranges: bounds.Ranges) -> Interval
     less than the sum of two least values only where it cannot be too large: both have bounds above, or one of them is at most 0."""
     (alo, ahi), (blo, bhi) = interval(a), added
     above, below = _bounded(a, ahi) and _bounded(b, bhi), _bounded(a, alo) and _bounded(b, blo)
-    lo = _plus(alo, blo) if above or any(e is not None and _is_nonnegative(affine.sub(affine.ONE, e), ranges) for e in (ahi, bhi)) else None
-    hi = _plus(ahi, bhi) if below or any(e is not None and _is_nonnegative(e, ranges) for e in (alo, blo)) else None
+    lo = _plus(alo, blo) if above or any(e is not None and is_nonnegative(affine.sub(affine.ONE, e), ranges) for e in (ahi, bhi)) else None
+    hi = _plus(ahi, bhi) if below or any(e is not None and is_nonnegative(e, ranges) for e in (alo, blo)) else None
     return lo, None if hi is None else affine.sub(hi, affine.ONE)
 
 
@@ -295,7 +295,7 @@ def _interval_within(value: Value) -> Interval:
     return low if lo is None else lo, high if hi is None else hi
 
 
-def _is_nonnegative(e: px.Expr, ranges: bounds.Ranges) -> bool:
+def is_nonnegative(e: px.Expr, ranges: bounds.Ranges) -> bool:
     """Tell whether an expression over numbers and indices of known ranges is 0 or more."""
     return affine.name_set(e) <= ranges.keys() and bounds.proven_nonnegative(e, ranges)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from codegen.dtypes import i64
@@ -9,6 +10,7 @@ from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds
 from tensorlang.check.scope import Context, Scope
+from tensorlang.check.types import BITS
 from tensorlang.check.values import Idx, Num, Val, Value
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
@@ -48,13 +50,36 @@ def _facts(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> list[tuple
         case sx.Member(inner, sx.Range(lo, hi)):
             return _facts(ctx, scope, sx.Compare((lo, inner, hi), ("<=", "<"), span=cond.span), holds)
         case sx.Compare(items, ops) if holds or len(ops) == 1:
-            if any(isinstance(item, sx.Reduction | sx.Apply) for item in items):
+            if any(isinstance(item, sx.Reduction) or (isinstance(item, sx.Apply) and item.name not in BITS) for item in items):
                 return []
             values = [ctx.value(scope, item) for item in items]
-            said = [op if holds else _NEGATED.get(op, "") for op in ops]
-            return [(op, a, b) for op, a, b in zip(said, values, values[1:], strict=False) if op in _FLIPPED]
+            said = [op if holds else _NEGATED.get(op, "!=") for op in ops]
+            found = [(op, a, b) for op, a, b in zip(said, values, values[1:], strict=False)]
+            bits = [fact for of in found for fact in _without_bit(scope, *of)]
+            return [(op, a, b) for op, a, b in found if op in _FLIPPED] + bits
         case _:
             return []
+
+
+def _without_bit(scope: Scope, op: str, a: Value, b: Value) -> Iterator[tuple[str, Value, Value]]:
+    """Yield what a comparison says of an index without a bit that is set in it, `bitand(s, shl(1, j)) != 0` and `bitand(shr(s, j), 1) == 1`
+    of `s - shl(1, j)` and `bitxor(s, shl(1, j))`: they are less than the index, and no less than 0."""
+    if not isinstance(a, Val) or not isinstance(b, Num) or a.dtype != i64 or (op, b.value) not in (("!=", 0), ("==", 1)):
+        return
+    one = ir.IndexValue(px.Int(1))
+    match a.expr:
+        case ir.Binary("bitand", ir.IndexValue(index) as number, ir.Binary("shl", ir.IndexValue(px.Int(1)), _) as bit) if op == "!=":
+            pass
+        case ir.Binary("bitand", ir.Binary("shl", ir.IndexValue(px.Int(1)), _) as bit, ir.IndexValue(index) as number) if op == "!=":
+            pass
+        case ir.Binary("bitand", ir.Binary("shr", ir.IndexValue(index) as number, place), ir.IndexValue(px.Int(1)) | ir.Const(1)):
+            bit = ir.Binary("shl", one, place)
+        case _:
+            return
+    if arith.is_nonnegative(index, scope.ranges):
+        for less in (ir.Binary("-", number, bit), ir.Binary("bitxor", number, bit), ir.Binary("bitxor", bit, number)):
+            yield "<", Val(less, i64), Idx(index)
+            yield ">=", Val(less, i64), Num(0)
 
 
 def _narrowed(

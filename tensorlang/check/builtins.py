@@ -8,7 +8,7 @@ from collections.abc import Callable
 from codegen.dtypes import DTYPES, DType, bool_, called_dtype, compute_dtype, f32, f64, nearest_tf32, u32, u64
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import error
-from tensorlang.check.reads import index_in_bounds
+from tensorlang.check.reads import index_in_bounds, refined
 from tensorlang.check.reduction import type_named
 from tensorlang.check.runs import Run
 from tensorlang.check.scope import Context, Copies, Scope, expand, unbound
@@ -69,7 +69,7 @@ def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
         return _elementary(name, arguments(ctx, scope, node, ARITY.get(name, 1)), node.span)
     if name in BITS:
         a, b = arguments(ctx, scope, node, 2)
-        return arith.binary(name, a, b, node.span)
+        return refined(scope, arith.binary(name, a, b, node.span))
     match name:
         case "abs":
             return _abs(arguments(ctx, scope, node, 1)[0], node.span)

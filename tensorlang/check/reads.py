@@ -367,6 +367,11 @@ def refine(scope: Scope, value: Val) -> Val:
     return bounded(scope, value, lo, hi)
 
 
+def refined(scope: Scope, value: Value) -> Value:
+    """Return what is computed with what conditions around it say, which may bound it where they bound nothing that it is made of."""
+    return refine(scope, value) if isinstance(value, Val) else value
+
+
 def bounded(scope: Scope, value: Val, lo: px.Expr | None, hi: px.Expr | None) -> Val:
     """Return the value with what is known of it, and that it lies in [lo, hi), as far as these are given."""
     least = value.lo if lo is None else lo if value.lo is None else bounds.larger(value.lo, lo, scope.ranges)
@@ -374,4 +379,16 @@ def bounded(scope: Scope, value: Val, lo: px.Expr | None, hi: px.Expr | None) ->
     return replace(value, lo=least, hi=end)
 
 
-__all__ = ["bool_", "check_rank", "compute_dtype", "dynamic", "element", "find_tensor", "index_in_bounds", "read", "refine", "show_dims"]
+__all__ = [
+    "bool_",
+    "check_rank",
+    "compute_dtype",
+    "dynamic",
+    "element",
+    "find_tensor",
+    "index_in_bounds",
+    "read",
+    "refine",
+    "refined",
+    "show_dims",
+]

@@ -10,7 +10,7 @@ from tensorlang.check.assumed import under
 from tensorlang.check.calls import apply
 from tensorlang.check.lets import bind_once
 from tensorlang.check.problems import error
-from tensorlang.check.reads import element, find_tensor, read, refine
+from tensorlang.check.reads import element, find_tensor, read, refine, refined
 from tensorlang.check.reduction import condition, reduction
 from tensorlang.check.runs import Run, joined
 from tensorlang.check.scope import Context, Scope, expand, no_shadowing, unbound
@@ -139,7 +139,7 @@ def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, spa
         return arith.logic(op, a, b, span)
     b = value(ctx, scope, rhs)
     try:
-        return arith.binary(op, a, b, span, scope.ranges)
+        return refined(scope, arith.binary(op, a, b, span, scope.ranges))
     except CompileError as problem:
         raise at_operands(problem, scope, op, span, (lhs.span, a), (rhs.span, b)) from None
 

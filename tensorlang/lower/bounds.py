@@ -29,6 +29,7 @@ from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
+from tensorlang.lower.set_bits import negated, without_set_bit
 from tensorlang.lower.sets import to_expr
 from tensorlang.tensor.widths import LARGEST, greatest
 
@@ -521,12 +522,20 @@ class _Prover:
                 return (affine.conj(yes, also), _any(no, nor)) if op == "and" else (_any(yes, also), affine.conj(no, nor))
             case loops.Compare(op, lhs, rhs) if self._is_ordered(lhs, around):
                 known = sets.Compare(op, self.number(lhs, around), self.number(rhs, around))
-                return known, affine.negate(known)
+                yes, no = (self._without_bit(c, around) for c in (cond, negated(cond)))
+                return affine.conj(known, yes), affine.conj(affine.negate(known), no)
             case _ if cond in self._guards:
                 one = self._named((cond, self._versions(cond, around)), sets.Int(0), sets.Int(1))
                 return sets.Compare("==", one, sets.Int(1)), sets.Compare("==", one, sets.Int(0))
             case _:
                 return TRUE, TRUE
+
+    def _without_bit(self, cond: loops.Compare, around: _Around) -> Cond:
+        """Return what a comparison that finds a bit set in a number, which is none below 0, says of the number without it."""
+        number, less = without_set_bit(cond) or (None, ())
+        if number is None or not self.nonnegative(most := self.number(number, around), around):
+            return TRUE
+        return affine.conj(*(affine.within(self.number(e, around), 0, most) for e in less))
 
     def _is_ordered(self, e: loops.Expr, around: _Around) -> bool:
         """Tell whether comparing values of this type is comparing them as indices."""

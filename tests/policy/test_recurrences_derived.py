@@ -13,9 +13,10 @@ from scheduled_programs import argument, assert_same, loops, operator
 
 from codegen.loops.printer import show as show_loops
 from tensorlang.artifact import DERIVED_FIRST, DERIVED_PLAIN
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
-from tensorlang.diagnostics import FaultWarning, Source
+from tensorlang.diagnostics import CompileError, FaultWarning, Source
 from tensorlang.planning import ScheduleRequest, planned
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
@@ -721,6 +722,49 @@ LINKS = "at: i32[N] in 0..N, lag: i32[N] in 1..4, x: f32[N]) -> (y: f32[N])"
 def test_recurrences_run_along_links_that_data_name_where_all_are_known_to_come_earlier_or_all_later(body: str) -> None:
     program = operator(LINKS, f"\n    {body}\n")
     assert_same(program, proven(program, derive(program, WIDE)), {"N": 7})
+
+
+SUBSETS = "d: i32[4, 4]) -> (best: i32)"
+
+
+def tour(last: str) -> str:
+    """Return the equations of a shortest tour by subsets: `last` is the shortest way through a subset that ends at j."""
+    return (
+        f"\n    c[s, j] = if s == 0 then i32(0) else {last}   for s in 0..16, j in 0..4\n    best = min(j in 0..4) (c[15, j] + d[j, 0])\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "if bitand(s, shl(1, j)) != 0 then min(k in 0..4) (c[s - shl(1, j), k] + d[k, j]) else 99",
+        "if bitand(shl(1, j), s) == 0 then 99 else (min(k in 0..4) (c[bitxor(s, shl(1, j)), k] + d[k, j]))",
+        "min(k in 0..4, bitand(shr(s, j), 1) == 1, from 99) (c[bitxor(shl(1, j), s), k] + d[k, j])",
+        "if bitand(shr(s, j), 1) == 0 then 99 else (let p = s - shl(1, j) in (min(k in 0..4) (c[p, k] + d[k, j])))",
+        "if 0 <= s - shl(1, j) and s - shl(1, j) < s then min(k in 0..4) (c[s - shl(1, j), k] + d[k, j]) else 99",
+    ],
+)
+def test_a_number_without_a_bit_that_is_set_in_it_is_known_to_come_earlier(last: str) -> None:
+    program = operator(SUBSETS, tour(last))
+    plan = proven(program, derive(program, WIDE))
+    loops_of(plan, "f", threads=1)  # whose accesses are proven to be in bounds, of the loops alone
+    assert_same(program, plan, {})
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "if bitand(s, shl(1, j)) == 0 then min(k in 0..4) (c[s - shl(1, j), k] + d[k, j]) else 99",
+        "if bitand(s, shl(1, j)) == shl(1, j) then min(k in 0..4) (c[s - shl(1, j), k] + d[k, j]) else 99",
+        "if bitand(s, shl(3, j)) != 0 then min(k in 0..4) (c[s - shl(3, j), k] + d[k, j]) else 99",
+        "if bitand(s, shl(1, j)) != 0 then min(k in 0..4) (c[s - shl(1, k), k] + d[k, j]) else 99",
+        "if bitand(s - 8, shl(1, j)) != 0 then min(k in 0..4) (c[bitxor(s - 8, shl(1, j)) + 8, k] + d[k, j]) else 99",
+    ],
+    ids=["not set", "or no bit at all", "two bits", "another bit", "numbers below 0"],
+)
+def test_other_numbers_are_not(last: str) -> None:
+    with pytest.raises(CompileError, match="depends on itself"):
+        prove(operator(SUBSETS, tour(last)))
 
 
 def test_elements_go_where_a_count_says_in_the_steps_that_count() -> None:

@@ -300,7 +300,7 @@ def _late(loop: For) -> frozenset[str]:
     known: Mapping[str, list[Store]] = {
         name: [s for s in written if s.buffer == name] for name in {s.buffer for s in written if s.buffer not in private}
     }
-    late = {r.buffer for r in read if any(_may_be(r, s, loops) for s in known.get(r.buffer, ()))}
+    late = {name for name, found in known.items() if any(_may_be(r, s, loops) for r in read if r.buffer == name for s in found)}
     assigned = (s for s in statements(*loop.body) if isinstance(s, Store | Let))
     flows = [({*_sources(s)}, s.buffer if isinstance(s, Store) else s.name) for s in assigned]
     before = -1

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -228,25 +228,22 @@ class _Questions:
                         self._expr(child, algebra, inside, core)  # type: ignore[arg-type]  # values have values and indices below them
 
     def _index(self, e: Index, algebra: Algebra, inside: tuple[Inside, ...], core: frozenset[str]) -> None:
-        if isinstance(e, ValueIndex) or core.isdisjoint(free_vars(e)):
-            return
-        match e:
-            case Min(lhs, rhs) | Max(lhs, rhs):
-                self._ask(algebra.poly(lhs) - algebra.poly(rhs), algebra, inside, tie=True)
-            case Mod(lhs, Int(q)) | FloorDiv(lhs, Int(q)) if q > 0:
-                value = algebra.poly(lhs)
-                low, high = algebra.interval(value)
-                if not math.isinf(low) and not math.isinf(high) and 0 < high // q - low // q <= MOST_BLOCKS:
-                    for k in range(int(low // q) + 1, int(high // q) + 1):
-                        self._ask(value - number(k * q), algebra, inside)
-            case Mod(lhs, rhs) | FloorDiv(lhs, rhs):
-                value, divisor = algebra.poly(lhs), algebra.poly(rhs)
-                self._ask(value, algebra, inside)
-                self._ask(divisor - value - ONE, algebra, inside)
-            case _:
-                pass
-        for child in children(e):
-            self._index(child, algebra, inside, core)  # type: ignore[arg-type]  # indices have indices below them
+        for step, names in _steps(e):
+            if core.isdisjoint(names):
+                continue
+            match step:
+                case Min(lhs, rhs) | Max(lhs, rhs):
+                    self._ask(algebra.poly(lhs) - algebra.poly(rhs), algebra, inside, tie=True)
+                case Mod(lhs, Int(q)) | FloorDiv(lhs, Int(q)) if q > 0:
+                    value = algebra.poly(lhs)
+                    low, high = algebra.interval(value)
+                    if not math.isinf(low) and not math.isinf(high) and 0 < high // q - low // q <= MOST_BLOCKS:
+                        for k in range(int(low // q) + 1, int(high // q) + 1):
+                            self._ask(value - number(k * q), algebra, inside)
+                case Mod(lhs, rhs) | FloorDiv(lhs, rhs):
+                    value, divisor = algebra.poly(lhs), algebra.poly(rhs)
+                    self._ask(value, algebra, inside)
+                    self._ask(divisor - value - ONE, algebra, inside)
 
     def _ask(self, poly: Poly, algebra: Algebra, inside: tuple[Inside, ...], *, tie: bool = False) -> None:
         """Ask whether `poly` is negative. `tie`: where it is zero, either answer is right."""
@@ -258,6 +255,15 @@ class _Questions:
                 holds = half_line(self.var, algebra, least, True) if least is not None else None
                 fails = half_line(self.var, algebra, most - ONE if tie else most, False) if most is not None else None
                 self.found[plain] = tuple(h for h in (holds, fails) if h is not None)
+
+
+@lru_cache(1 << 12)
+def _steps(e: Index) -> tuple[tuple[Min | Max | Mod | FloorDiv, frozenset[str]], ...]:
+    """Return what of an index takes one side or the other, outer ones first, each with the names that it depends on."""
+    if isinstance(e, ValueIndex):
+        return ()
+    own = ((e, free_vars(e)),) if isinstance(e, _STEPS) else ()
+    return (*own, *(found for child in children(e) for found in _steps(child)))
 
 
 def _is_asked_often(body: tuple[Stmt, ...]) -> bool:

@@ -318,9 +318,10 @@ def _worth_composing(definition: Definition, most: float) -> list[tuple[Window, 
         extent = sizes[window.axis] or OPEN_EXTENT
         edges = (extent + abs(window.factor) * (window.count - 1)) / extent
         stored = STORED if window.axis == definition.axes[-1] else STORED_IN_ROWS
-        terms, lengths = window_lengths(window.count, window.may_overlap, stored)
+        weighted = window.outside is not None
+        terms, lengths = (window.count, ()) if weighted else window_lengths(window.count, window.may_overlap, stored)
         anew, once = (n * (window.operations - 1) for n in (lengths[0] if lengths else window.count, 1))
-        if once + 1 + stored < anew:
+        if once + 1 + stored < anew and not weighted:
             terms, lengths = terms + once + 1 + stored, (1, *lengths)
         else:
             terms += anew

@@ -8,9 +8,14 @@
     after    y.window[i, j] = max(b in 0..7) x[i, j + b]
              y[i, j] = max(a in 0..7) y.window[i + a, j]
 
+    before   y[i, j] = sum(a in 0..7, b in 0..7) w[a] * v[b] * x[i + a, j + b]       compose y.b
+    after    y.window[i, j] = sum(b in 0..7) v[b] * x[i, j + b]
+             y[i, j] = sum(a in 0..7) w[a] * y.window[i + a, j]
+
 What is reduced has to differ with the sum of an axis and a multiple of the index alone, `i + k`, `t - k` or `i + 2*k`, at the edges of
-tensors, too. Neighbours then have most of their terms in common, and of a window of many terms few are left. Terms of a sum are grouped
-otherwise than a `strict` operator allows. Windows of minima and maxima, and of truths, may overlap.
+tensors, too; but of a sum over windows along several axes factors may be weights, which stay with the index that they differ with.
+Neighbours then have most of their terms in common, and of a window of many terms few are left. Terms of a sum are grouped otherwise than a
+`strict` operator allows. Windows of minima and maxima, and of truths, may overlap.
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ from tensorlang.tensor.nodes import (
     Tensor,
     Unary,
 )
-from tensorlang.tensor.walk import definers, fresh_for, index_names, nodes, reads, replaced, substitute, value_names
+from tensorlang.tensor.walk import definers, fresh_for, index_names, nodes, operands, reads, refresh, replaced, substitute, value_names
 
 MOST_WINDOWS = 8
 """How many windows of one length make a longer one at most."""
@@ -61,7 +66,9 @@ STORED_IN_ROWS = 4
 @dataclass(frozen=True, slots=True)
 class Window:
     """A reduction whose terms differ with `axis + factor * binder` alone; `others`: its other binders that are windows, too, each with its
-    axis and factor. The terms of the rest of the binders are reduced for each term of this one."""
+    axis and factor. The terms of the rest of the binders are reduced for each term of this one. `outside`: of a sum with weights, of which
+    `written` has the factors that differ with the binder, the others; None where there are no weights. `whole`: the reduction as the piece
+    has it."""
 
     piece: Piece
     written: Reduce
@@ -69,6 +76,8 @@ class Window:
     axis: str
     factor: int
     others: Mapping[str, tuple[str, int]]
+    whole: Reduce
+    outside: tuple[Expr, ...] | None = None
 
     @property
     def count(self) -> int:
@@ -105,9 +114,12 @@ def composed(program: Program, tensor: str, binder: str, lengths: Sequence[int])
     definition = definers(program).get(tensor)
     if program.mode == "strict":
         return "the operator is `strict`: its reductions keep their order"
-    window = next((w for w in windows(definition) if w.binder.name == binder), None) if definition else None
+    found = [w for w in windows(definition) if w.binder.name == binder] if definition else []
+    window = next((w for w in found if lengths or w.others), found[0] if found else None)
     if definition is None or window is None:
         return f"no reduction of `{tensor}` has terms that differ with the sum of an axis and `{binder}` alone"
+    if lengths and window.outside is not None:
+        return f"each term has a weight of its own along `{binder}`, so that no window is made of others"
     if not all(low < high for low, high in zip((0, *lengths), (*lengths, window.count), strict=True)):
         return f"windows of it have {window.count} terms, and shorter ones come first"
     if not lengths and not window.others:
@@ -127,9 +139,13 @@ def windows(definition: Definition) -> Iterator[Window]:
         found = {b.name: along for b in e.binders if (along := _axis_of(definition, e, b)) is not None}
         axes = [axis for axis, _ in found.values()]
         for binder in reversed(e.binders):
-            if binder.name in found and len({*axes}) == len(axes):
-                others = {name: along for name, along in found.items() if name != binder.name}
-                yield Window(piece, e, binder, *found[binder.name], others)
+            others = {name: along for name, along in found.items() if name != binder.name}
+            is_plain = binder.name in found and len({*axes}) == len(axes)
+            if is_plain:
+                yield Window(piece, e, binder, *found[binder.name], others, e)
+            weighted = _weighted(definition, piece, e, binder)
+            if weighted is not None and not (is_plain and len(weighted.others) <= len(others)):
+                yield weighted
 
 
 @cache
@@ -144,6 +160,34 @@ def window_lengths(count: int, may_overlap: bool, stored: int = STORED) -> tuple
             rest = 0 if may_overlap else count - many * length
             best = min(best, (terms + stored + many + rest, (*lengths, length)))
     return best
+
+
+def _weighted(definition: Definition, piece: Piece, e: Reduce, binder: Binder) -> Window | None:
+    """Return the windows along an index of a sum of products some factors of which are weights, which differ with an index alone; None
+    where windows along other axes share nothing of them."""
+    if e.reducer.kind != "sum" or e.filter is not None or e.where != TRUE:
+        return None
+    factors = [*operands("*", e.body[0])]
+    inside = [f for f in factors if binder.name in index_names(f)]
+    outside = tuple(f for f in factors if binder.name not in index_names(f))
+    weighed = [f for f in inside if _axis_of(definition, replace(e, body=(f,)), binder) is not None]
+    if not weighed:
+        return None
+    names, beyond = (frozenset[str]().union(*map(index_names, some)) for some in (inside, outside))
+    along = _axis_of(definition, replace(e, body=(_product(weighed, e),)), binder)
+    written = replace(e, body=(_product(inside, e),))
+    others = {b.name: x for b in e.binders if b is not binder and (x := _axis_of(definition, written, b)) is not None}
+    own = {b.name for b in e.binders} - others.keys() - {binder.name}
+    if along is None or not others or not own <= names - beyond or len({along[0], *(a for a, _ in others.values())}) <= len(others):
+        return None
+    return Window(piece, written, binder, *along, others, e, outside)
+
+
+def _product(factors: Sequence[Expr], e: Reduce) -> Expr:
+    value, *others = factors
+    for factor in others:
+        value = Binary("*", value, factor, span=e.span)
+    return value
 
 
 def _parts(e: Reduce) -> tuple[Expr, ...]:
@@ -206,7 +250,8 @@ def _composed(program: Program, definition: Definition, window: Window, lengths:
     low = affine.constant(window.binder.lo) or 0
     # Of the other windows one element is computed for each place that they share, and reduced afterwards.
     to = {a: affine.sub(affine.add(a, p.first(1)), affine.scale(p.factor, p.binder.name)) for a, p in places.items()}
-    inner = _moved(e, {**to, window.axis: affine.sub(window.axis, affine.scale(window.factor, window.binder.name))})
+    at_binder = {window.axis: affine.sub(window.axis, affine.scale(window.factor, window.binder.name))}
+    inner = _moved(e, {**to, **(at_binder if window.outside is None else {})})
     axes = tuple(a for a in definition.axes if a in _names(inner) or a == window.axis)
     sizes = {**shape, **{a: p.size(1) for a, p in places.items()}}
     own = tuple(b for b in e.binders if b is not window.binder and b.name not in window.others)
@@ -251,12 +296,16 @@ def _composed(program: Program, definition: Definition, window: Window, lengths:
 
     for k, count in enumerate(lengths):
         made.append(definition_of(longer(k, count, affine.add(window.axis, place.first(count))), count))
-    value = longer(len(lengths), window.count, affine.add(window.axis, window.factor * low))
+    if window.outside is None:
+        value = longer(len(lengths), window.count, affine.add(window.axis, window.factor * low))
+    else:
+        value = refresh(replace(inner, binders=(*own, window.binder)), fresh)
     if places:
         made.append(definition_of(value, window.count))
         slots = tuple(places[a].slot(a) if a in places else AffineName(a) for a in axes)
         left = tuple(b for b in e.binders if b.name in window.others)
-        value = replace(e, binders=left, body=(Read(made[-1].tensors[0].name, slots, span=e.span),), where=TRUE, filter=None)
-    asked = replace(definition, pieces=(replace(window.piece, value=replaced(window.piece.value, e, value)),))
+        term = _product((*(window.outside or ()), Read(made[-1].tensors[0].name, slots, span=e.span)), e)
+        value = replace(e, binders=left, body=(term,), where=TRUE, filter=None)
+    asked = replace(definition, pieces=(replace(window.piece, value=replaced(window.piece.value, window.whole, value)),))
     at = program.definitions.index(definition)
     return redefined(program, (*program.definitions[:at], *made, asked, *program.definitions[at + 1 :]))

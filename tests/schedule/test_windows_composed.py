@@ -39,6 +39,27 @@ CASES = {
         (),
     ),
     "both": (MATRIX, "i32[N, M]", "y[i, j] = sum(a in 0..3, b in 0..4) x[i - a, j + b | 0]   for i in 0..N, j in 0..M", "y.a", (2,)),
+    "weights along both": (
+        f"{MATRIX}, w: i32[3], v: i32[4]",
+        "i32[N, M]",
+        "y[i, j] = x[i, j] - sum(a, b) w[a] * x[i - a, j + b | 0] * v[b]   for i in 0..N, j in 0..M",
+        "y.b",
+        (),
+    ),
+    "weights of each element along one": (
+        f"{MATRIX}, w: i32[3], v: i32[4, M]",
+        "i32[N, M]",
+        "y[i, j] = sum(a, b) w[a] * v[b, j] * (i32(b) - 2) * x[i + a, j + b | 0]   for i in 0..N, j in 0..M",
+        "y.b",
+        (),
+    ),
+    "weights along the other alone, and channels": (
+        "x: i32[N, M, 2], w: i32[3]",
+        "i32[N, M]",
+        "y[i, j] = sum(a in 0..3, b in 0..4, c in 0..2) w[a] * x[i + a, j + b, c | 0]   for i in 0..N, j in 0..M",
+        "y.b",
+        (),
+    ),
     "channels": ("x: i32[N, 3]", "i32[N]", "y[i] = sum(k in 0..9, c in 0..3) x[i + k, c | 0]   for i in 0..N", "y.k", (1, 3)),
 }
 OTHERS = {
@@ -113,6 +134,14 @@ def test_windows_along_two_axes_are_computed_one_after_the_other_that_of_rows_fi
     box = "y[i, j] = max(a in 0..{0}, b in 0..{0}) x[i + a, j + b | clamp]   for i in 0..N, j in 0..M"
     assert composed(box.format(7), MATRIX, "i32[N, M]", N=40, M=40) == ["compose y.a"]
     assert composed(box.format(3), MATRIX, "i32[N, M]", N=40, M=40) == []
+
+
+def test_a_window_whose_weights_are_a_product_is_summed_along_one_axis_after_the_other() -> None:
+    matrix = "x: f32[N, M], w: f32[7, 7], v: f32[7]"
+    sums = "y[i, j] = sum(a in 0..7, b in 0..7) {} * x[i + a, j + b]   for i in 0..N - 6, j in 0..M - 6"
+    assert composed(sums.format("v[a] * v[b]"), matrix, "f32[N - 6, M - 6]", N=40, M=40) == ["compose y.a"]
+    assert composed(sums.format("w[a, b]"), matrix, "f32[N - 6, M - 6]", N=40, M=40) == []
+    assert composed(sums.format("v[a] * w[a, b]"), matrix, "f32[N - 6, M - 6]", N=40, M=40) == []
 
 
 def test_products_are_added_in_the_operation_that_makes_them() -> None:

@@ -5,15 +5,15 @@
              y.place[i, s] = …                how many t[j] <= x[i] begin the row, after s halvings; y.place_1 of t[j] <= x[i] - w
              y.first[i]    = if y.ascends then y.place_1[i, S] else 0
              y.end[i]      = if y.ascends then y.place[i, S] else N
-             y.few         = the terms between those are few
-             y.found[i]    = sum(j, y.few, y.first[i] <= j, j < y.end[i], t[j] <= x[i], t[j] > x[i] - w) v[j]
+             y.few         = t ascends, and the terms between those are few
+             y.found[i]    = sum(j, y.few, y.first[i] <= j, j < y.end[i]) v[j]
              y.all[i]      = sum(j, not y.few, t[j] <= x[i], t[j] > x[i] - w) v[j]
              y[i]          = if y.few then y.found[i] else y.all[i]
 
-Where t ascends, t[j] <= x[i] holds of the places before one, and t[j] > x[i] - w from one on: no term outside of first..end passes the
-filter, which stays what it was. So terms are the same, in their order, and `strict` operators may be bisected, too. Data with a NaN do not
-ascend, and a condition that compares with NaN leaves no term. Where conditions of this kind are the whole filter, all between first and end
-pass it: how many there are, the last of them and the first place are known without looking at any (y.found is not made).
+Where t ascends, t[j] <= x[i] holds of the places before one, and t[j] > x[i] - w from one on: the terms from first to end are those that
+the filter leaves, in their order, so `strict` operators may be bisected, too. Data with a NaN do not ascend, and a condition that compares
+with NaN leaves no term. Where conditions of this kind are the whole filter, how many terms there are, the last of them and the first place
+are known without looking at any (y.found is not made).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from polyhedral import affine
 from polyhedral.expr import Cond, Int
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.facts import has_gather
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import outlined
 from tensorlang.tensor.nodes import (
@@ -130,6 +131,12 @@ class Bounded:
         return frozenset[str]().union(*(index_names(b.part) for b in self.bounds), *map(affine.name_set, (*self.starts, *self.ends)))
 
     @property
+    def others(self) -> tuple[Expr, ...]:
+        """The conditions of the filter that are no bounds."""
+        parts = {b.part for b in self.bounds}
+        return tuple(c for c in operands("and", self.filtered.filter or Const(True, bool_)) if c not in parts)
+
+    @property
     def is_settled(self) -> bool:
         """Whether no term has to be looked at once it is known which there are."""
         return self.outcome(Const(0, i64), Const(0, i64)) is not None
@@ -143,9 +150,7 @@ class Bounded:
         """Return what the terms from one place to another come to, where these are all that the filter leaves; None where that takes to
         look at them."""
         e = self.filtered
-        if {*operands("and", e.filter or Const(True, bool_))} != {b.part for b in self.bounds}:
-            return None
-        if len(e.binders) > 1 or len(e.body) > 1 or not _moves_along(e.body[0], self.binder.name):
+        if self.others or len(e.binders) > 1 or len(e.body) > 1 or not _moves_along(e.body[0], self.binder.name):
             return None
         if not all(_sides(c, self.binder.name, {self.binder.name}) for c in affine.conjuncts(e.where)):
             return None
@@ -352,30 +357,30 @@ class _Bisecting:
             (starts if bound.lower else ends).append(Select(ascending, searched, Const(0 if bound.lower else found.count, i64)))
         first = self.held("first", i64, axes, _folded("max", starts)) if starts else Const(0, i64)
         end = self.held("end", i64, axes, _folded("min", ends)) if ends else Const(found.count, i64)
+        known = _folded("and", ascends.values())
         outcome = found.outcome(first, end)
         if outcome is not None:
-            known = _folded("and", ascends.values())
             return Select(known, outcome, self.outlined("all", _under(e, Unary("not", known)), guard)[0])
-        few = self.held("few", bool_, (), self.few(axes, first, end, found.count))
-        inside = (few, Compare("<=", first, place), Compare("<", place, end))
-        parts = zip(
-            self.outlined("found", _under(e, *inside), guard), self.outlined("all", _under(e, Unary("not", few)), guard), strict=True
-        )
-        return as_value(tuple(Select(few, near, every) for near, every in parts), e.span)
+        few = self.held("few", bool_, (), Binary("and", known, self.few(axes, first, end, found.count)))
+        # Conditions may be all that keeps an index from data inside.
+        kept = operands("and", found.filtered.filter or known) if any(map(has_gather, found.filtered.body)) else found.others
+        inside = (few, Compare("<=", first, place), Compare("<", place, end), *kept)
+        near = self.outlined("found", _under(replace(found.filtered, filter=None), *inside), guard)
+        every = self.outlined("all", _under(e, Unary("not", few)), guard)
+        return as_value(tuple(Select(few, *values) for values in zip(near, every, strict=True)), e.span)
 
     def ascends(self, key: Expr, found: Bounded) -> Expr:
         """Return whether a key ascends along the places that are searched, whatever the axes are that it is read at."""
         extents = zip(self.definition.axes, self.definition.tensors[0].shape, strict=True)
         rows = tuple(Binder(a, affine.ZERO, extent) for a, extent in extents if a in index_names(key))
-        steps = Binder(found.binder.name, affine.ZERO, Int(found.count - 1))
-        later = substitute(key, {steps.name: affine.add(AffineName(steps.name), 1)})
+        steps = Binder(self.local("j"), affine.ZERO, Int(found.count - 1))
+        key, later = (substitute(key, {found.binder.name: affine.add(steps.name, n)}) for n in (0, 1))
         return self.held("ascends", bool_, (), Reduce(ALL, (*rows, steps), (Compare("<=", key, later),)))
 
     def searched(self, bound: Bound, found: Bounded, axes: tuple[str, ...]) -> Expr:
         """Return of how many places from the first on the condition holds that holds before a bound."""
         axes = tuple(a for a in axes if a in index_names(bound.part))
-        local = Fresh({*self.program.sizes, *tensor_table(self.program), *axes})  # equal searches have equal names
-        step, far, name = local("step"), local("far"), self.fresh(f"{self.definition.tensors[0].name}.place")
+        step, far, name = self.local("step"), self.local("far"), self.fresh(f"{self.definition.tensors[0].name}.place")
         so_far = Read(name, (*map(AffineName, axes), affine.sub(step, 1)))
         dtype = i32 if found.count < SMALL else i64
         halving = IndexValue(affine.sub(found.steps, step))
@@ -417,6 +422,10 @@ class _Bisecting:
         if known is None:
             self.definitions.append(made)
         return (known or made).tensors[0].name
+
+    def local(self, stem: str) -> str:
+        """Return a name for an axis or a value of one definition, the same in definitions that say the same."""
+        return Fresh({*self.program.sizes, *tensor_table(self.program), *self.definition.axes})(stem)
 
     def extent(self, axis: str) -> Affine:
         """Return the extent of an axis of the definition."""

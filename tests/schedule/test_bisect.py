@@ -48,6 +48,7 @@ WINDOWS = {
     "a condition on data and one on places": ("f32", "y[i] = sum(j, i >= j, t[j] > q[i]) v[j]"),
     "a range of its own": ("f32", "y[i] = sum(j in 0..min(i, N), t[j] > q[i]) v[j]"),
     "two at once": ("f32", "y[i], z[i] = first_max(j, k[j] == g[i]) (v[j], j)"),
+    "places that data say": ("f32", "y[i] = sum(j, k[j] <= i, i < k[j] + 5) v[max(0, min(N - 1, i64(k[j])))]"),
     "an index": ("f32", "y[i] = sum(j, k[j] <= i32(i), i32(i) < k[j] + 2) v[j]"),
 }
 OTHERS = {

@@ -12,7 +12,7 @@ from tensorlang.policy.cpu.narrow_rows import add_narrow_rows, has_narrow_rows
 from tensorlang.policy.cpu.winograd import Transformed, transformed
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.policy.pointwise import vector_axis
-from tensorlang.policy.scatters import scattered_axes
+from tensorlang.policy.scatters import range_of_terms, scattered_axes
 from tensorlang.schedule.shape import extents, innermost_axis, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
@@ -50,7 +50,8 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
     if found is not None:
         return [FusionGroup(found.result, found.members, 0, found)]
     alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.separate
-    alone |= {x.tensors[0].name for x in program.definitions if vectors and (scattered_axes(x) is not None or _is_across(d, x))}
+    sent = (x for x in program.definitions if scattered_axes(x) is not None or range_of_terms(x) is not None or _is_across(d, x))
+    alone |= {x.tensors[0].name for x in sent if vectors}
     readers_of = readers(program)
     taken: set[str] = set()
     out: list[FusionGroup] = []

@@ -4,6 +4,7 @@ those of an element lie.
 y[g] = sum(j, ids[j] == g) x[j]                          `g` is data, indexed by `j`: one step for each term, rather than one for each
                                                          term and element
 y[i] = sum(k, start[i] <= k, k < start[i + 1]) x[k]      `k` goes through a range of data, indexed by `i`
+y[i] = sum(k, start[k] <= i, i < start[k + 1]) x[k]      each term is for a range of data, indexed by `k`
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import prod
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.tensor.facts import conjuncts, named_by_data
-from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue, Reduce
+from tensorlang.tensor.nodes import Compare, Definition, Expr, IndexValue
 from tensorlang.tensor.walk import index_names, reduces, tensor_names
 
 SCATTERED_FROM = 8
@@ -47,24 +48,40 @@ def ranges_of_data(definition: Definition) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.filter is not None):
         limits: dict[str, dict[bool, frozenset[str]]] = {}
-        for limit in (limit_of(reduce, c) for c in conjuncts(reduce.filter)):
-            if limit is not None:
-                limits.setdefault(limit.binder, {})[limit.lower] = index_names(limit.data) & {*definition.axes}
+        binders = {b.name for b in reduce.binders}
+        for limit in (limit_of(c) for c in conjuncts(reduce.filter)):
+            if limit is not None and limit.index in binders and index_names(limit.data).isdisjoint(binders):
+                limits.setdefault(limit.index, {})[limit.lower] = index_names(limit.data) & {*definition.axes}
         found |= {k: sides[False] | sides[True] for k, sides in limits.items() if len(sides) == 2}
     return found
 
 
+def range_of_terms(definition: Definition) -> tuple[str, frozenset[str]] | None:
+    """Return the axis along which data say the first and the last element that a term of a sum is for, `start[k] <= i < start[k + 1]`, with
+    the axes that these data are indexed by; None where there is none."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if len(definition.pieces) > 1 or len(definition.tensors) > 1 or len(found) != 1 or found[0].filter is None:
+        return None
+    (reduce,), binders = found, {b.name for b in found[0].binders}
+    limits = [x for c in conjuncts(reduce.filter) if (x := limit_of(c)) is not None and x.index in definition.axes]
+    for axis in definition.axes:
+        own = [x for x in limits if x.index == axis and axis not in index_names(x.data) and binders & index_names(x.data)]
+        if len({x.lower for x in own}) == 2:
+            return axis, frozenset(a for x in own for a in index_names(x.data)) & {*definition.axes}
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A condition of a sum by which data say where its terms begin, or else end."""
+    """A condition of a sum by which data say where an index begins, or else ends."""
 
-    binder: str
+    index: str
     lower: bool
     data: Expr
 
 
-def limit_of(reduce: Reduce, condition: Expr) -> Limit | None:
-    """Return what a condition of a sum says of where its terms begin or end; None where it says nothing of that, or not by data alone."""
+def limit_of(condition: Expr) -> Limit | None:
+    """Return what a condition of a sum says of where an index begins or ends; None where it says nothing of that, or not by data."""
     match condition:
         case Compare("<" | "<=" | ">" | ">=" as op, IndexValue(AffineName(k)), data):
             found = Limit(k, op in (">", ">="), data)
@@ -72,5 +89,4 @@ def limit_of(reduce: Reduce, condition: Expr) -> Limit | None:
             found = Limit(k, op in ("<", "<="), data)
         case _:
             return None
-    binders = {b.name for b in reduce.binders}
-    return found if found.binder in binders and tensor_names(found.data) and index_names(found.data).isdisjoint(binders) else None
+    return found if tensor_names(found.data) else None

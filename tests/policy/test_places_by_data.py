@@ -142,3 +142,20 @@ def test_lanes_ask_together_whether_an_element_is_there() -> None:
 def test_terms_are_read_only_where_conditions_say_that_they_are_there(signature: str, body: str) -> None:
     program = operator(signature, body, {"N": 40, "K": 5})
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+@pytest.mark.parametrize(
+    ("signature", "equation", "order"),
+    [
+        ("(y: f32[N])", "y[i] = sum(k, s[k] <= i, i < e[k]) v[k]", "order y.k, y.i_o, y.i_v"),
+        ("(y: i32[2, N])", "y[a, i] = max(k, i64(a) + s[k] < i, i <= e[k], from 0) i32(k)", "order y.a, y.k, y.i_o, y.i_v"),
+        ("(y: f32[N, 8])", "y[i, a] = sum(k, s[k] <= i, i < s[k] + 9, v[k] > 0) f[k, a]", "order y.k, y.i, y.a_o, y.a_v"),
+    ],
+    ids=["runs", "with an axis outside", "with an axis inside"],
+)
+def test_terms_go_to_the_elements_that_data_say_they_are_for(signature: str, equation: str, order: str) -> None:
+    given = f"s: i64[K], e: i64[K], v: f32[K], f: f32[K, 8], g: f32[N]) -> {signature}"
+    assert order in directives(operator(given, equation, {"N": 2000, "K": 9}))
+    assert order not in directives(operator(given, equation, {"N": 20, "K": 900}))
+    program = operator(given, equation, {"N": 150, "K": 9})
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

@@ -292,8 +292,9 @@ class BlockCost:
 
     def _bounds(self, reduce: Reduce, condition: Expr) -> bool:
         """Tell whether a condition is where a loop begins or ends, and asked of no term."""
-        limit = limit_of(reduce, condition)
-        return limit is not None and limit.binder in self.ranged
+        limit = limit_of(condition)
+        own = {b.name for b in reduce.binders}
+        return limit is not None and limit.index in self.ranged and index_names(limit.data).isdisjoint(own)
 
     def _work(self, roots: Sequence[Expr], step: Sequence[str] = (), *, conditional: bool = False) -> tuple[_Work, _Work]:
         """Return what some expressions take, without the reductions in them, and what is done before the innermost loop, whose binder is

@@ -63,7 +63,7 @@ from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_it
 from tensorlang.policy.followers import is_free_between
 from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
 from tensorlang.policy.pointwise import shared_axis
-from tensorlang.policy.scatters import ranges_of_data, scattered_axes
+from tensorlang.policy.scatters import range_of_terms, ranges_of_data, scattered_axes
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full, owned
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, readers, unit_stride
@@ -312,7 +312,7 @@ def _is_single(d: Deriver, definition: Definition, inner: Set[str]) -> bool:
     if not found:
         return bool(definition.axes)
     (first, *others) = found
-    plain = first.filter is None or not (scattered_axes(definition) or ranges_of_data(definition))
+    plain = first.filter is None or not (scattered_axes(definition) or ranges_of_data(definition) or range_of_terms(definition))
     return plain and not others and (bool(inner & {*definition_reads(definition)}) or _is_plain_sum(d, definition))
 
 

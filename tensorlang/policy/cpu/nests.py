@@ -32,7 +32,7 @@ from tensorlang.policy.cpu.wavefronts import (
     best_wavefront,
 )
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_local, is_threading_profitable, shared_loops
-from tensorlang.policy.scatters import named_axes, scattered_axes
+from tensorlang.policy.scatters import SCATTERED_FROM, named_axes, range_of_terms, scattered_axes
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
@@ -79,7 +79,35 @@ def derive_nest(d: Deriver, definition: Definition) -> None:
     if scattered is not None and len(definition.pieces) == 1:
         _derive_scatter(d, definition, *scattered)
         return
+    reached = range_of_terms(definition)
+    if reached is not None and is_range_gone_through(d, definition, reached[0]):
+        _derive_ranges(d, definition, *reached)
+        return
     derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
+
+
+def is_range_gone_through(d: Deriver, definition: Definition, axis: str) -> bool:
+    """Tell whether it takes less to go through the elements that data say a term is for than to ask all along an axis, in vectors."""
+    extent = extents(definition)[axis] or OPEN_EXTENT
+    return extent >= SCATTERED_FROM * d.lanes_of(definition) and not d.layouts.keys() & {definition.tensors[0].name}
+
+
+def _derive_ranges(d: Deriver, definition: Definition, axis: str, names: frozenset[str]) -> None:
+    """Go through the terms of a sum and add each to the elements along an axis that data, indexed by `names`, say that it is for."""
+    name, sizes = definition.tensors[0].name, extents(definition)
+    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    outside = [a for a in definition.axes if a in names or (a != axis and definition.axes.index(a) < definition.axes.index(axis))]
+    inner = [axis, *(a for a in definition.axes if a != axis and a not in outside)]
+    lanes = lanes_of_row(sizes[inner[-1]], d.machine.lanes(compute_dtype(definition.tensors[0].dtype)))
+    if lanes > 1:
+        last = inner.pop()
+        d.add(d.schedule.split(full(name, last), lanes, (f"{last}_o", f"{last}_v")))
+        inner += [f"{last}_o", f"{last}_v"]
+    d.add(in_order(d.schedule, name, [*outside, *binders, *inner]))
+    if lanes > 1:
+        d.add(d.schedule.vectorize(full(name, inner[-1])))
+    if outside and is_threading_profitable(d, (definition,)):
+        d.add(d.schedule.parallel(full(name, outside[0])))
 
 
 def updated(definition: Definition) -> tuple[str, ...] | None:

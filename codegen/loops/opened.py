@@ -23,21 +23,22 @@ Places = tuple[tuple[int, ...], ...]
 
 
 def opened(function: Function, whole: Function, known: Mapping[str, int]) -> tuple[Stmt, ...] | None:
-    """Return the body of `function` over the parameters of `whole`, which are the same memory where the sizes in `known` have these values;
-    None where they are not."""
-    called = [p.name for p in function.params], [p.name for p in whole.params]
-    if called[0] != called[1] or function.sizes != tuple(s for s in whole.sizes if s not in known):
+    """Return the body of `function` over the parameters of `whole`, of which its own are the same memory where the sizes in `known` have
+    these values; None where they are not."""
+    named_so = {p.name: p for p in whole.params}
+    if not {p.name for p in function.params} <= named_so.keys() or function.sizes != tuple(s for s in whole.sizes if s not in known):
         return None
     algebra, env = Algebra.of({}), {name: Int(n) for name, n in known.items()}
     named: dict[str, tuple[Places, tuple[Index, ...]]] = {}
-    for part, buffer in zip(function.params, whole.params, strict=True):
+    pairs = [(part, named_so[part.name]) for part in function.params]
+    for part, buffer in pairs:
         shape = tuple(substitute_index(e, env) for e in buffer.shape)
         places = _places(algebra, part.shape, shape)
         if places is None or not _is_alike(part, buffer):
             return None
         if part.shape != shape:
             named[part.name] = places, shape
-    alike = all(part.shape == buffer.shape for part, buffer in zip(function.params, whole.params, strict=True))
+    alike = all(part.shape == buffer.shape for part, buffer in pairs)
     made = function if alike else without(function, Begins)
     return _renamed(made, named) if named else made.body
 

@@ -52,9 +52,18 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """Another program that computes what that of a kernel does, of parameters of the same names, and sizes at which it is likely to be
+    faster."""
+
+    program: Program
+    at: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """`inputs[k]` is bound to `program.params[k]`, `outputs[k]` to `program.results[k]`. `members`: names of the model's nodes
-    it computes."""
+    it computes; `forms`: other ways to do so, of which whoever compiles it may take one for some of its open sizes."""
 
     name: str
     program: Program
@@ -63,6 +72,7 @@ class Kernel:
     operator: str = ""
     attrs: tuple[tuple[str, Attr], ...] = ()
     members: tuple[str, ...] = ()
+    forms: tuple[Form, ...] = ()
 
     @property
     def bound(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source, error
 from tensorlang.externs import CSymbol, CUDASource, LLVMText
 from tensorlang.externs import Kernel as Native
-from tensorlang.graph.nodes import Attr, Extern, Graph, Join, Kernel, Loop, Node, Part, Value, View
+from tensorlang.graph.nodes import Attr, Extern, Form, Graph, Join, Kernel, Loop, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.printer import DIGITS, INDENT
 from tensorlang.graph.sizes import Condition, Symbols, chosen, formula_of, to_expr
@@ -350,9 +350,18 @@ def _kernel(line: _Line, programs: Mapping[str, Program]) -> Kernel:
     label = line.word()
     if label not in programs:
         raise _broken(line.text)
+    forms = tuple(_form(line, one, programs) for one in line.value(list)) if line.takes(" forms ") else ()
     operator = line.name() if line.takes(" operator ") else ""
-    attrs = line.value(dict) if line.takes(" attrs ") else {}
-    return Kernel(name, programs[label], inputs, outputs, operator, tuple((k, _attr(v)) for k, v in attrs.items()), line.members())
+    attrs = tuple((k, _attr(v)) for k, v in (line.value(dict) if line.takes(" attrs ") else {}).items())
+    return Kernel(name, programs[label], inputs, outputs, operator, attrs, line.members(), forms)
+
+
+def _form(line: _Line, form: object, programs: Mapping[str, Program]) -> Form:
+    match form:
+        case [str(label), dict(at)] if label in programs and all(type(n) is int for n in at.values()):
+            return Form(programs[label], tuple(at.items()))
+        case _:
+            raise _broken(line.text)
 
 
 def _bound(line: _Line) -> tuple[tuple[str, ...], tuple[str, ...]]:

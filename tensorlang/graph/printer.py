@@ -49,7 +49,7 @@ from tensorlang.graph.programs import program_key
 from tensorlang.graph.sizes import Atom, Choice, Extent, Formula, Symbols, to_expr
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import notation
-from tensorlang.tensor.nodes import ExternCall
+from tensorlang.tensor.nodes import ExternCall, Program
 from tensorlang.tensor.printer import show as show_program
 
 INDENT = "    "
@@ -120,9 +120,8 @@ def show_layout(layout: Layout) -> str:
 def _node(node: Node, programs: dict[str, tuple[str, str]], labels: Mapping[str, str]) -> str:
     match node:
         case Kernel():
-            key = f"{node.program.name} {program_key(node.program)}"
-            label, _ = programs.setdefault(key, (f"p{len(programs)}", show_program(node.program)))
-            return f"kernel {_text(node.name)} ({_texts(node.inputs)}) -> ({_texts(node.outputs)}) = {label}{''.join(_origin(node))}"
+            made = f"({_texts(node.inputs)}) -> ({_texts(node.outputs)}) = {_label(node.program, programs)}"
+            return f"kernel {_text(node.name)} {made}{''.join(_origin(node, programs))}"
         case Extern(call=call):
             made = f"({_texts(node.inputs)}) -> ({_texts(node.outputs)})"
             return f"extern {_text(node.name)} {made} = {' '.join(_call(call))}{_members(node)}"
@@ -140,7 +139,13 @@ def _node(node: Node, programs: dict[str, tuple[str, str]], labels: Mapping[str,
             assert_never(node)
 
 
-def _origin(node: Kernel) -> Iterator[str]:
+def _label(program: Program, programs: dict[str, tuple[str, str]]) -> str:
+    return programs.setdefault(f"{program.name} {program_key(program)}", (f"p{len(programs)}", show_program(program)))[0]
+
+
+def _origin(node: Kernel, programs: dict[str, tuple[str, str]]) -> Iterator[str]:
+    if node.forms:
+        yield f" forms {json.dumps([(_label(form.program, programs), dict(form.at)) for form in node.forms])}"
     if node.operator:
         yield f" operator {_text(node.operator)}"
     if node.attrs:

@@ -124,7 +124,11 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
                 params, results = seen[id(program)] = seen.get(id(program)) or _signature(program, graph.symbols)
                 yield from _bound(graph, node, "input", node.inputs, params)
                 yield from _bound(graph, node, "output", node.outputs, results)
-                wrong = [(type(i).__name__, refusal(i, program)) for i in program.idioms]
+                for form in node.forms:
+                    own, made = _signature(form.program, graph.symbols)
+                    if form.program.sizes != program.sizes or not set(own) <= set(params) or made != results:
+                        yield f"kernel `{node.name}` has a form of other parameters, results or sizes"
+                wrong = [(type(i).__name__, refusal(i, p)) for p in (program, *(f.program for f in node.forms)) for i in p.idioms]
                 yield from (f"kernel `{node.name}` is no {kind}: {why}" for kind, why in wrong if why)
         case Extern(call=call):
             results = tuple((t.name, t.dtype, shape_in(t, graph.symbols)) for t in call.results)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from polyhedral import affine
 from tensorlang.graph.merged_axes import merged_axes
-from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.nodes import Form, Graph, Kernel
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import constant_params, program_key, samples_in
@@ -38,6 +38,8 @@ class Job:
     rules: Rules | None = None
     at: Mapping[str, int] = field(default_factory=dict)
     """Samples of the sizes that the program leaves open."""
+    forms: tuple[Form, ...] = ()
+    """Other ways to compute what the program does, for some of those sizes."""
 
     @property
     def layouts_text(self) -> str:
@@ -53,16 +55,19 @@ def optimised(loaded: Graph, tools: Tools) -> Graph:
 def job_of(graph: Graph, kernel: Kernel, bounded: bool = False) -> Job:
     """Return what is to be compiled for a kernel: of open sizes it knows what was assumed of them, limits where they are `bounded`, or
     where an extent is what a limit leaves, `6 - past`."""
-    program = kernel.program
+    program, forms = kernel.program, kernel.forms
     layouts: Mapping[str, Layout] = layouts_of(graph, kernel)
     if graph.symbols is not None and program.sizes:
         extents = {e: graph.symbols.size(e) for tensor in tensors(program) for e in tensor.shape}
         below = {e: n for e, n in extents.items() if not is_least(n)}
         known = graph.symbols.conditions(program.sizes, bounded or bool(below))
         least = (affine.compare(">=", e, 0) for e, n in below.items() if is_proven_least(n))
-        program = replace(program, context=affine.conj(program.context, *known, *least))
-        program, layouts = merged_axes(program, layouts, graph.symbols)
-    return Job(program, layouts, constant_params(graph, kernel), at=samples_in(graph, program))
+        given = (*known, *least)
+        program = replace(program, context=affine.conj(program.context, *given))
+        forms = tuple(replace(f, program=replace(f.program, context=affine.conj(f.program.context, *given))) for f in forms)
+        if not forms:  # which name elements by the axes that there are
+            program, layouts = merged_axes(program, layouts, graph.symbols)
+    return Job(program, layouts, constant_params(graph, kernel), at=samples_in(graph, program), forms=forms)
 
 
 def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:
@@ -75,6 +80,7 @@ def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:
     for job in jobs:
         program = job.program
         text = keys[id(program)] = keys.get(id(program)) or program_key(program)
+        text += repr(job.forms) if job.forms else ""
         text = _with_sizes_numbered(text + job.layouts_text) if program.sizes else text + job.layouts_text
         scales = tuple(map(_scale, (job.at[name] for name in program.sizes if name in job.at)))
         numbers.append(found.setdefault((text, tuple(sorted(job.constants)), scales), len(first)))

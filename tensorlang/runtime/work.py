@@ -80,7 +80,8 @@ def work_of(program: Program) -> Work:
             sampled = (_sampled(definition, extents, sample) for sample in range(SAMPLES))
             flops += int(points * sum(_operations(value, extents, point) for value, point in sampled) / SAMPLES)
     narrow, matrix_flops = _of_matrices(program)
-    read, written = sum(map(_bytes, program.params)), sum(map(_bytes, result_tensors(program)))
+    used = {a for call in program.externs for a in call.arguments}.union(*map(walk.definition_reads, program.definitions))
+    read, written = sum(_bytes(p) for p in program.params if p.name in used), sum(map(_bytes, result_tensors(program)))
     return Work(flops, read, written, matrix_flops, max(0, flops - narrow))
 
 

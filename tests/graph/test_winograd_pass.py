@@ -19,12 +19,17 @@ from tensorlang.backends.cpu.executable import Executable
 from tensorlang.backends.cpu.toolchain import Toolchain, toolchain
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
-from tensorlang.graph.passes.algebra.winograd import winograd
+from tensorlang.graph.parser import parse
+from tensorlang.graph.passes.algebra.winograd import Tiles, winograd
 from tensorlang.graph.pipeline import PREPARED, optimise
+from tensorlang.graph.printer import constants_of, show
+from tensorlang.graph.sizes import Symbols
+from tensorlang.graph.verify import verify
 from tensorlang.policy.cpu.winograd import blocks
 from tensorlang.policy.cpu.winograd_cost import tiles
 from tensorlang.policy.machine import Machine
-from tensorlang.tensor.winograd import convolution
+from tensorlang.tensor.walk import definition_reads
+from tensorlang.tensor.winograd import Convolution, convolution
 
 RNG = np.random.default_rng(11)
 
@@ -179,6 +184,56 @@ def test_weights_that_are_no_constants_are_left_alone() -> None:
     graph = optimise(Importer().load(block(32, 32, 14, 14)))
     open_ = replace(graph, inputs=(*graph.inputs, *graph.constants), constants={})
     assert winograd(open_, lambda found: (4, 4)).nodes == open_.nodes
+
+
+def of_any_image(rows: int, tiles: Tiles) -> Graph:
+    """Return a block for images of any size, whose sample has so many rows and one more column."""
+    symbols = Symbols({"size.h": rows, "size.w": rows + 1})
+    model = block(16, 16, 5, 5)
+    for name, value in (("hw", model.graph.input[0]), ("pq", model.graph.output[0])):
+        for dim, symbol in zip(value.type.tensor_type.shape.dim[2:], name, strict=False):
+            dim.dim_param = symbol
+    loaded = Importer().load(model, {"x": (1, 16, symbols.symbol("size.h"), symbols.symbol("size.w"))})
+    return optimise(loaded, Options(toolchain(threads=1).preferred_layouts, tiles=tiles))
+
+
+def of_large_images(found: Convolution) -> tuple[int, int] | None:
+    return (4, 4) if min(w.extent for w in found.windows) > 8 else None
+
+
+@pytest.mark.parametrize(("rows", "main", "other"), [(28, (6, 6), {"size.h": 3, "size.w": 3}), (2, (3, 3), {"size.h": 16, "size.w": 24})])
+def test_a_convolution_of_any_image_keeps_the_form_for_others(rows: int, main: tuple[int, int], other: dict[str, int]) -> None:
+    graph = of_any_image(rows, of_large_images)
+    [kernel] = [node for node in graph.nodes if isinstance(node, Kernel) and node.forms]
+    [form] = kernel.forms
+    read = {name for d in kernel.program.definitions for name in definition_reads(d)}
+    weights = {p.name in read: graph.values[kernel.bound[p.name]].shape[2:] for p in kernel.program.params if p.name.startswith("w")}
+    assert weights == {True: main, False: {(6, 6): (3, 3), (3, 3): (6, 6)}[main]}
+    assert dict(form.at) == other
+    again = verify(parse(show(graph), constants_of(graph)))
+    assert [dict(f.at) for n in again.nodes if isinstance(n, Kernel) for f in n.forms] == [other]
+    assert show(parse(show(again), constants_of(again))) == show(again)
+
+
+def test_a_convolution_of_any_length_is_computed_in_the_form_that_is_faster_for_it() -> None:
+    weights = drawn(64, 64, 3)[..., 0]
+    node = helper.make_node("Conv", ["x", "k"], ["y"], pads=[1, 1])
+    values = (
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64, "l"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    graph = helper.make_graph([node], "conv", *values, [numpy_helper.from_array(weights, "k")])
+    model = tl.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), threads=1, sizes="symbolic")
+    for length in (256, 1, 2, 3, 9, 50):
+        x = RNG.standard_normal((1, 64, length)).astype(np.float32)
+        padded = np.pad(x[0].astype(np.float64), [(0, 0), (1, 1)])
+        wanted = sum(weights[..., k] @ padded[:, k : k + length] for k in range(3))
+        np.testing.assert_allclose(model.run({"x": x})["y"][0], wanted, atol=4e-5)
+    assert "for l <= " in model.explain({"x": x})
+
+
+def test_a_convolution_of_any_image_keeps_one_form_where_the_choice_is_the_same_for_all() -> None:
+    assert not any(node.forms for node in of_any_image(28, lambda found: (4, 4)).nodes if isinstance(node, Kernel))
 
 
 def test_a_model_can_be_compiled_without() -> None:

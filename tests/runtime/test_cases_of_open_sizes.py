@@ -23,6 +23,7 @@ from tensorlang.backends.cpu.driver import compile_kernel, loops_of, machine_of,
 from tensorlang.backends.cpu.function_cycles import function_cycles
 from tensorlang.backends.cpu.size_cases import KNOWN, MOST_CASES, Planned, telling
 from tensorlang.diagnostics import CompileError, error
+from tensorlang.graph.nodes import Form
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
 from tensorlang.policy.cpu.cost import FAR_BYTES
@@ -381,3 +382,18 @@ def test_code_with_cases_runs_here() -> None:
     for shape in ((3000, 33), (3000, 300), (2, 7), (300, 1), (301, 3)):
         x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
         np.testing.assert_allclose(sums(x), x.sum(axis=0), 1e-3, 1e-3)
+
+
+def test_a_form_of_a_kernel_runs_where_it_is_faster() -> None:
+    at = {"N": 16}
+    main = program("op f(x: f32[N], w: f32[64], _v: f32[9000]) -> (y: f32[N]) { y[i] = sum(k) abs(x[i] - w[k]) }", (16,), (64,), (9000,))
+    other = program("op f(x: f32[N], _v: f32[9000]) -> (y: f32[N]) { s[] = sum(k) _v[k]\n y[i] = x[i] * s[] }", (16,), (9000,))
+    form = Form(other, (("N", 1024),))
+    made = compile_kernel(main, TARGET, rules=replace(rules_of(installed_roles()), at=at), forms=(form,))
+    [limit] = [int(case.range.removeprefix("N >= ")) for case in made.cases if ">=" in case.range and "s" in case.schedule]
+    assert limit > at["N"], "a few take less than the sum of all of `_v`"
+    for n in (0, 1, limit - 1, limit, 2 * limit):
+        x, y = np.arange(n, dtype=np.float32), np.full(n, np.nan, np.float32)
+        held = {"x": x, "w": np.zeros(64, np.float32), "_v": np.full(9000, 1 / 64, np.float32), "y": y}
+        assert run(parse_loops(made.loops), {"N": n}, {p: held[p] for p in made.params}) == 0
+        np.testing.assert_allclose(y, x * np.float32(64 if n < limit else 9000 / 64), 1e-5)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
@@ -71,6 +71,7 @@ from tensorlang.artifact import DERIVED_FIRST, DERIVED_FOR_SAMPLES, DERIVED_PLAI
 from tensorlang.backends.cpu.size_cases import Planned, most_scanned, telling, with_cases
 from tensorlang.diagnostics import CompileError, error
 from tensorlang.digest import compiler_digest
+from tensorlang.graph.nodes import Form
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.planning import Dump, Rules, Scheduled, ScheduleRequest, planned
@@ -129,11 +130,12 @@ def compile_kernel(
     threads: int = 1,
     store: Cache | None = None,
     dump: Dump | None = None,
+    forms: Sequence[Form] = (),
 ) -> Artifact:
     """Return native code for `program` under `schedule`, or the one that `rules` choose, or a derived one. `layouts`: how the caller
-    stores inputs and results that are not row-major; `constants`: inputs that never change. Raises CompileError when the schedule
-    cannot be read or is refused."""
-    key = _key(program, target, schedule, rules, knobs, layouts, constants, threads)
+    stores inputs and results that are not row-major; `constants`: inputs that never change; `forms`: other programs for ranges of sizes.
+    Raises CompileError when the schedule cannot be read or is refused."""
+    key = _key(program, target, schedule, rules, knobs, layouts, constants, threads, forms)
     found = _found(key, store) if store is not None and dump is None else None
     if found is not None:
         return found
@@ -141,12 +143,16 @@ def compile_kernel(
     clock = _Clock()
     machine = machine_of(target, threads)
 
-    def scheduled_by(rules: Rules | None, known: Mapping[str, int] = NO_SIZES) -> Scheduled:
-        if not known:
+    def stored_in(form: Program, known: Mapping[str, int] = NO_SIZES) -> dict[str, Layout]:
+        named = {*form.results, *(p.name for p in form.params)}
+        return {name: layout.where(known) for name, layout in (layouts or {}).items() if name in named}
+
+    def scheduled_by(rules: Rules | None, known: Mapping[str, int] = NO_SIZES, form: Program = program) -> Scheduled:
+        if not known and form is program:
             return plan_kernel(program, machine, schedule, knobs, layouts, constants, dump, rules)
-        own = substitute_sizes(program, {size: Int(n) for size, n in known.items()})
-        stored = {name: layout.where(known) for name, layout in (layouts or {}).items()}
-        return plan_kernel(own, machine, schedule, knobs, stored, constants, None, rules)
+        own = substitute_sizes(form, {size: Int(n) for size, n in known.items()})
+        named = frozenset(p.name for p in form.params)
+        return plan_kernel(own, machine, schedule, knobs, stored_in(form, known), constants & named, None, rules)
 
     def scheduled_for_samples() -> tuple[Mapping[str, int], Scheduled]:
         """Return a schedule, and the samples that it is for."""
@@ -169,7 +175,12 @@ def compile_kernel(
         vector_bytes=machine.vector_bytes,
         vector_registers=machine.vector_registers,
     )
-    lowered = of_target(scheduled.plan, dump=dump, threads=threads, clock=clock)
+
+    def of_form(form: Form, rules: Rules) -> Planned:
+        other = scheduled_by(replace(rules, at={**samples, **dict(form.at)}, sampled=True), form=form.program)
+        return Planned(other, of_target(other.plan, threads=threads, proves=False))
+
+    lowered = alone = of_target(scheduled.plan, dump=dump, threads=threads, clock=clock)
     cases: tuple[SizeCase, ...] = ()
     added: tuple[Planned, ...] = ()
     if rules is not None and rules.at and rules.cases and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
@@ -178,13 +189,20 @@ def compile_kernel(
             samples,
             rules.at,
             lambda at, known: scheduled_by(replace(rules, at=at, sampled=not known), known),
-            lambda other: of_target(other.plan, threads=threads, most=most_scanned(lowered), proves=False),
+            lambda other: of_target(other.plan, threads=threads, most=most_scanned(alone), proves=False),
             machine,
+            {form: partial(of_form, form, rules) for form in forms},
         )
         for case in added:
             prove_bounds(case.lowered.function, case.lowered.given)
         clock("cases")
-    outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts, program)
+    others = [case for case in added if case.form is not None]
+    checked = alone if others else lowered
+    outcome = validated(scheduled.plan.served(program), checked.function, checked.params, layouts, program)
+    for case in others:
+        assert case.form is not None
+        form = case.form.program
+        validated(case.scheduled.plan.served(form), case.lowered.function, case.lowered.params, stored_in(form), form)
     if outcome:
         clock("validate")
     if dump is not None and outcome:
@@ -229,9 +247,10 @@ def stored_kernel(
     constants: frozenset[str],
     threads: int,
     rules: Rules | None = None,
+    forms: Sequence[Form] = (),
 ) -> Artifact | None:
     """Return what `compile_kernel` made of these arguments before, if `store` has it."""
-    return _found(_key(program, target, None, rules, None, layouts, constants, threads), store)
+    return _found(_key(program, target, None, rules, None, layouts, constants, threads, forms), store)
 
 
 def _found(key: str, store: Cache) -> Artifact | None:
@@ -370,6 +389,7 @@ def _key(
     layouts: Mapping[str, Layout] | None,
     constants: frozenset[str],
     threads: int,
+    forms: Sequence[Form],
 ) -> str:
     parts = [
         compiler_digest(),
@@ -383,6 +403,7 @@ def _key(
         repr(sorted((layouts or {}).items(), key=lambda item: item[0])),
         repr(sorted(constants)),
         str(threads),
+        repr(tuple(forms)),
     ]
     return cache_key(parts, target)
 

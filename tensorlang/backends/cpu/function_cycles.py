@@ -19,6 +19,7 @@ from codegen.loops.innermost import Block, blocks, trips
 from codegen.loops.nodes import (
     Alloc,
     Binary,
+    Buffer,
     Call,
     Compare,
     Expr,
@@ -34,7 +35,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import free_vars, loads, statements, walk
+from codegen.loops.walk import free_vars, loads, statements, stores, walk
 from tensorlang.policy.cpu.cost import (
     CALL_OPERATIONS,
     EXTREMUM_OPERATIONS,
@@ -100,18 +101,24 @@ def cycles_at_sizes(function: Function, machine: Machine) -> Callable[[Mapping[s
             else:
                 own += taken
         taken = own + (kernel_cycles(shared, threads) if shared else kernel_cycles(0.0, 1))
-        return max(taken, memory_cycles(function, sizes, machine))
+        return max(taken, memory_cycles(moved, sizes, machine))
 
-    threads = machine.threads
+    threads, moved = machine.threads, touched(function)
     return cycles
 
 
-def memory_cycles(function: Function, sizes: Mapping[str, int], machine: Machine) -> float:
-    """Return the cycles in which all that `function` takes and returns at these sizes arrives: none from the second-level cache."""
-    touched = sum(prod(evaluated(n, sizes) or 0 for n in p.shape) * p.dtype.size_bytes for p in function.params)
-    if touched <= machine.l2_bytes:
+def touched(function: Function) -> tuple[Buffer, ...]:
+    """Return the parameters that `function` reads or writes."""
+    names = {e.buffer for e in loads(*function.body)} | {s.buffer for s in stores(*function.body)}
+    return tuple(p for p in function.params if p.name in names)
+
+
+def memory_cycles(buffers: Sequence[Buffer], sizes: Mapping[str, int], machine: Machine) -> float:
+    """Return the cycles in which all of these buffers arrive at these sizes: none from the second-level cache."""
+    count = sum(prod(evaluated(n, sizes) or 0 for n in b.shape) * b.dtype.size_bytes for b in buffers)
+    if count <= machine.l2_bytes:
         return 0.0
-    return touched / (STREAM_BYTES if touched <= machine.cache_bytes else FAR_BYTES)
+    return count / (STREAM_BYTES if count <= machine.cache_bytes else FAR_BYTES)
 
 
 def _round_cycles(block: Block) -> float:

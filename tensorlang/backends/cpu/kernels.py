@@ -82,7 +82,14 @@ class KernelTask:
         if self.written is not None:  # its key is that of the directives, which are to be read
             return None
         return stored_kernel(
-            job.program, self.target, store, layouts=job.layouts, constants=job.constants, threads=self.threads, rules=job.rules
+            job.program,
+            self.target,
+            store,
+            layouts=job.layouts,
+            constants=job.constants,
+            threads=self.threads,
+            rules=job.rules,
+            forms=job.forms,
         )
 
     def __call__(self, store: Cache | None) -> Artifact:
@@ -110,6 +117,7 @@ class KernelTask:
             constants=job.constants,
             threads=self.threads,
             store=store,
+            forms=job.forms,
         )
 
     def _read(self, text: str) -> Schedule:

@@ -15,6 +15,9 @@ Where a size is a small number, axes merge, rows are written out, and lanes are 
 program with that number. One is looked at for each size, a few for lengths of rows, where the loops at hand take long for what there is
 to do.
 
+Forms of a kernel, other programs that compute the same, have a case where they are faster than its own: by a limit of the product of the
+sizes that matter for that.
+
 What is derived for few and for many of each size, and for few of two, is looked at, too: next always where all loops so far are predicted
 to take longest for what there is to do. A case is for the box of sizes in which it gains most on what would run there otherwise, and the
 one that gains most is made first, and asked last.
@@ -23,22 +26,25 @@ one that gains most is made first, and asked last.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from itertools import chain, combinations, product
-from math import ceil, inf, isqrt, log
+from math import ceil, inf, isqrt, log, prod
 from operator import eq, ge, le, ne
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import i64
 from codegen.errors import Unfit
-from codegen.loops.nodes import Binary, Compare, Const, Expr, For, Function, If, IndexValue, Require, Stmt, Var
+from codegen.loops.nodes import Binary, Buffer, Compare, Const, Expr, For, Function, If, Index, IndexValue, Mul, Require, Stmt, Var
 from codegen.loops.opened import opened
 from codegen.loops.verify import verify
 from codegen.loops.walk import binders, free_vars, fresh_for, map_stmt, rename, statements, walk
 from tensorlang.artifact import SizeCase
-from tensorlang.backends.cpu.function_cycles import cycles_at_sizes, memory_cycles
+from tensorlang.backends.cpu.function_cycles import cycles_at_sizes, memory_cycles, touched
 from tensorlang.diagnostics import CompileError
+from tensorlang.graph.nodes import Form
 from tensorlang.lower.kernel import Lowered
 from tensorlang.planning import Scheduled
 from tensorlang.policy.cpu.cost import START_CYCLES
@@ -54,6 +60,9 @@ Share: TypeAlias = "Callable[[Planned, Mapping[str, int]], float]"
 """The same, as a share of what the loops take that would run there otherwise."""
 ScheduledAt: TypeAlias = "Callable[[Mapping[str, int], Mapping[str, int]], Scheduled]"
 """Schedules for samples, and with sizes that are numbers. Raises CompileError where there is no schedule."""
+Forms: TypeAlias = "Mapping[Form, Callable[[], Planned]]"
+"""Forms of a kernel, and what schedules and lowers them. Raises CompileError where there is no schedule."""
+NO_FORMS: Forms = MappingProxyType({})
 _Side: TypeAlias = "tuple[int, int]"
 """The first and the last place of a size in a grid."""
 FEW, TIMES = (1, 3), 64
@@ -81,7 +90,7 @@ MOST_FOR_RANGES = 2_500
 MOST_SIZES = 3
 """Open sizes of a kernel with more nodes than that for which others are looked at."""
 MOST_NODES = 4_000
-"""Of the loops that are added to those of a small kernel; to a larger one's are added as many as it has."""
+"""Of the loops that are added to those of a small kernel, beside those of forms; to a larger one's are added as many as it has."""
 MOST_LEFT = 4
 """Of so many nodes of loops as they are scanned one is left at least: more than four times as many as there is room for will not fit."""
 GAIN = 0.7
@@ -98,30 +107,33 @@ NEAR = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A schedule and the loops of it, still to be proven to stay inside their buffers. `known`: the sizes that are numbers there."""
+    """A schedule and the loops of it, still to be proven to stay inside their buffers. `known`: the sizes that are numbers there; `form`:
+    what they are of, where that is another program than that of the kernel."""
 
     scheduled: Scheduled
     lowered: Lowered
     known: Mapping[str, int] = field(default_factory=dict)
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """That a size is no larger or no smaller than some number, or is that number."""
+    """That a size, or a product of sizes, is no larger or no smaller than some number, or is that number."""
 
-    size: str
+    sizes: tuple[str, ...]
     relation: Literal["<=", ">=", "=="]
     number: int
 
     def __str__(self) -> str:
-        return f"{self.size} {self.relation} {self.number}"
+        return f"{'*'.join(self.sizes)} {self.relation} {self.number}"
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        return bool(_HOLDS[self.relation](sizes[self.size], self.number))
+        return bool(_HOLDS[self.relation](prod(sizes[name] for name in self.sizes), self.number))
 
     def asked(self, named: Mapping[str, str]) -> Expr:
         """Return it as a condition, `named` what sizes are called in loops."""
-        return Compare(self.relation, IndexValue(Var(named[self.size])), Const(self.number, i64))
+        factors: Iterable[Index] = (Var(named[name]) for name in self.sizes)
+        return Compare(self.relation, IndexValue(reduce(Mul, factors)), Const(self.number, i64))
 
 
 _HOLDS = {"<=": le, ">=": ge, "==": eq}
@@ -142,7 +154,7 @@ class _Case:
 
     @property
     def told(self) -> SizeCase:
-        limited = dict.fromkeys(limit.size for limit in self.limits)
+        limited = dict.fromkeys(name for limit in self.limits for name in limit.sizes)
         at = ", ".join(f"{name} = {self.sizes[name]}" for name in limited)
         why = f"for {at} it is predicted to take {self.share:.2f} of what others take"
         return SizeCase(", ".join(map(str, self.limits)), why, _text(self.planned))
@@ -166,7 +178,7 @@ class _Grid:
 class _Kernel:
     """What cases are looked for. `at`: the samples of its own sizes that `base` is scheduled for, `met`: what these were at the call it is
     made for; `scheduled_at` schedules for others, and with sizes that are numbers, `loops` lowers that. Both raise CompileError where there
-    is no such schedule, `loops` Unfit for loops that are too long."""
+    is no such schedule, `loops` Unfit for loops that are too long. `forms`: the loops of other programs that compute the same."""
 
     base: Planned
     at: Mapping[str, int]
@@ -175,6 +187,13 @@ class _Kernel:
     loops: Callable[[Scheduled], Lowered]
     cycles: Cycles
     machine: Machine
+    moved: Sequence[Buffer]
+    """What `base` reads and writes of its parameters."""
+    forms: Sequence[Planned] = ()
+
+    def fastest(self, sizes: Mapping[str, int]) -> float:
+        """Return what the fastest of the loops at hand and of those of forms takes."""
+        return min(self.cycles(planned, sizes) for planned in (self.base, *self.forms))
 
     @property
     def named(self) -> Mapping[str, str]:
@@ -183,13 +202,17 @@ class _Kernel:
 
     def memory_cycles(self, sizes: Mapping[str, int]) -> float:
         """Return the cycles in which all that the loops take and return arrives."""
-        function = self.base.lowered.function
-        return memory_cycles(function, {self.named[name]: n for name, n in sizes.items()}, self.machine)
+        return memory_cycles(self.moved, {self.named[name]: n for name, n in sizes.items()}, self.machine)
 
     def opened(self, planned: Planned) -> tuple[Stmt, ...] | None:
-        """Return loops in which sizes are known over the parameters of those at hand; None where these are others."""
-        base, known = self.base.lowered, {self.named[name]: n for name, n in planned.known.items()}
-        return opened(planned.lowered.function, base.function, known) if base.params == planned.lowered.params else None
+        """Return loops in which sizes are known, or of a form, over the parameters of those at hand; None where these are others."""
+        base, other, known = self.base.lowered, planned.lowered, {self.named[name]: n for name, n in planned.known.items()}
+        return opened(other.function, base.function, known) if _buffers(other).items() <= _buffers(base).items() else None
+
+
+def _buffers(lowered: Lowered) -> dict[str, str]:
+    """Return what parameters are called in loops."""
+    return {name: p.name for name, p in zip(lowered.params, lowered.function.params, strict=True)}
 
 
 def telling(program: Program, met: Mapping[str, int]) -> Mapping[str, int]:
@@ -210,14 +233,17 @@ def with_cases(
     scheduled_at: ScheduledAt,
     loops: Callable[[Scheduled], Lowered],
     machine: Machine,
+    forms: Forms = NO_FORMS,
 ) -> tuple[Lowered, tuple[SizeCase, ...], tuple[Planned, ...]]:
     """Return the loops of a kernel with those of its cases, the cases, none where one serves all sizes, and what was planned for each.
     `at`: the samples that `base` was scheduled for, which `telling` made of those that were `met`; `scheduled_at` schedules for others, and
     with sizes that are numbers, `loops` lowers what it returns."""
     program = base.scheduled.plan.program
     own, predicted = _own(program, at), _predicted(base, _own(program, at), machine)
-    kernel = _Kernel(base, own, _own(program, met), lambda other, known: scheduled_at({**at, **other}, known), loops, predicted, machine)
-    found = _with_known_sizes(kernel)
+    moved = touched(base.lowered.function)
+    kernel = _Kernel(base, own, _own(program, met), lambda a, known: scheduled_at({**at, **a}, known), loops, predicted, machine, moved)
+    kernel = replace(kernel, forms=[*_of_forms(kernel, forms)])
+    found = [*kernel.forms, *_with_known_sizes(kernel)]
     if len(own) <= MOST_SIZES or _nodes(base) <= MOST_LOOKED_AT:
         found += _for_ranges(kernel, found)
     cases = _chosen(kernel, found)
@@ -302,18 +328,29 @@ def _largest(found: Iterable[Planned]) -> dict[str, int]:
     return dict(sorted((pair for planned in found for pair in planned.known.items()), key=lambda pair: pair[1]))
 
 
+def _of_forms(kernel: _Kernel, forms: Forms) -> Iterator[Planned]:
+    """Yield the loops of other programs that are called as those at hand."""
+    for form, planned in forms.items():
+        with suppress(CompileError):
+            made = replace(planned(), form=form)
+            if kernel.opened(made) is not None:
+                yield made
+
+
 def _for_ranges(kernel: _Kernel, numbers: Sequence[Planned]) -> list[Planned]:
     """Return the schedules with their loops that are derived for other samples, and are called as those at hand: for the usual ones, then
     one after the other for those at which all loops so far, `numbers` among them, take longest for what there is to do, those where one
-    size is few or many before those where two are. Where extents are quotients of sizes there may be nothing to do at some."""
-    seen = {kernel.base.scheduled.schedule.directives}
+    size is few or many before those where two are. Large kernels are not scheduled for usual ones where they are fast there. Where extents
+    are quotients of sizes there may be nothing to do at some."""
+    seen, is_large = {kernel.base.scheduled.schedule.directives}, _nodes(kernel.base) > MOST_NODES
     made, found, most = 0, list[Planned](), max(MOST_FOR_RANGES, _nodes(kernel.base) // 2)
     program, tried = kernel.base.scheduled.plan.program, set[int]()
     samples = [s for s in _samples(kernel, _largest(numbers)) if operations(program, s[1])]
     for _ in range(MOST_SAMPLES):
         dear = _dearnesses(kernel, [kernel.base, *numbers, *found], [sample for _, sample in samples])
         every = enumerate(zip(samples, dear, strict=True))
-        left = [(-few, dearness, -k) for k, ((few, _), dearness) in every if k not in tried and (few == 0 or dearness >= DEAR)]
+        asked = [(k, few, dearness) for k, ((few, _), dearness) in every if k not in tried]
+        left = [(-few, dearness, -k) for k, few, dearness in asked if dearness >= DEAR or (few == 0 and not is_large)]
         if not left or len(found) == MOST_FOUND or made > most:
             break
         k = -max(left)[2]
@@ -355,6 +392,8 @@ def _with_known_sizes(kernel: _Kernel) -> list[Planned]:
     bounds = free_vars(*(bound for s in statements(*function.body) if isinstance(s, For) for bound in (s.lo, s.hi)))
     is_row = {name: Var(kernel.named[name]) in rows for name in kernel.at if kernel.named[name] in bounds}
     is_large = _nodes(kernel.base) > MOST_NODES
+    if is_large and kernel.forms:  # which are for few
+        return []
     numbers = [(n, name) for name in is_row for n in KNOWN if (not is_large if is_row[name] else n == 1)]
     usual = _usual(kernel.at)
     dear = {(n, name): dearness for n, name in numbers if (dearness := _dearness(kernel, name, n)) >= DEAR}
@@ -380,7 +419,7 @@ def _dearness(kernel: _Kernel, name: str, n: int) -> float:
 
     def taken(size: int) -> float:
         many = {other: _many(usual) for other, usual in kernel.at.items()}
-        return kernel.cycles(kernel.base, {**many, name: size}) - START_CYCLES
+        return kernel.fastest({**many, name: size}) - START_CYCLES
 
     if taken(n) < START_CYCLES:
         return 0.0
@@ -413,7 +452,7 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
     room, cycles = _room(kernel.base.lowered), kernel.cycles
     known: list[_Case] = []
     for planned in (p for p in found if p.known):
-        case = _case(planned, _grid(kernel.at, planned.known), lambda p, sizes: cycles(p, sizes) / cycles(kernel.base, sizes))
+        case = _case(planned, _grid(kernel.at, planned.known), lambda p, sizes: cycles(p, sizes) / kernel.fastest(sizes))
         if case is not None and _nodes(planned) <= room:
             known.append(case)
             room -= _nodes(planned)
@@ -426,12 +465,12 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
         return cycles(planned, sizes) / cycles(next((case.planned for case in ranges if case.holds(sizes)), kernel.base), sizes)
 
     while len(ranges) < MOST_CASES - 1:
-        left = [p for p in found if not p.known and all(case.planned is not p for case in ranges) and _nodes(p) <= room]
-        made = [case for case in (_case(p, grid, share) for p in left) if case is not None]
+        left = [p for p in found if not p.known and all(case.planned is not p for case in ranges) and (p.form or _nodes(p) <= room)]
+        made = [case for p in left if (case := (_form_case if p.form else _case)(p, grid, share)) is not None]
         if not made:
             break
         ranges.insert(0, max(made, key=lambda case: case.gain))
-        room -= _nodes(ranges[0].planned)
+        room -= 0 if ranges[0].planned.form else _nodes(ranges[0].planned)
     return [*known, *ranges]
 
 
@@ -444,13 +483,57 @@ def _case(planned: Planned, grid: _Grid, share_of: Share) -> _Case | None:
     best = min(around, key=shares.__getitem__)
     if shares[best] > GAIN:
         return None
-    gains = {point: 0.0 if MARGIN < found <= 1 / MARGIN else -log(found) * (1 if found < 1 else DREADED) for point, found in shares.items()}
+    gains = {point: _gain(found) for point, found in shares.items()}
     if not planned.known:
         gains[grid.home] = -inf
     gain, box = _box([len(steps) for steps in grid.steps.values()], best, gains)
-    known = [_Limit(name, "==", n) for name, n in planned.known.items()]
+    known = [_Limit((name,), "==", n) for name, n in planned.known.items()]
     limits = [limit for axis in range(len(box)) for limit in _limits(grid, axis, box, best, share)]
     return _Case((*known, *limits), grid.sizes(best), shares[best], gain, planned)
+
+
+def _gain(share: float) -> float:
+    """Return what it counts that loops take a share of what others do."""
+    return 0.0 if MARGIN < share <= 1 / MARGIN else -log(share) * (1 if share < 1 else DREADED)
+
+
+def _form_case(planned: Planned, grid: _Grid, share_of: Share) -> _Case | None:
+    """Return a case for the loops of a form: where the product of the sizes that it tells is at most, or at least, some number, so that
+    they gain most; None where they gain little at any. Of an image that is how many points it has, for each of which weights are used;
+    what is compared are images whose sides have the ratio of those of the samples."""
+    assert planned.form is not None
+    home, sides = grid.sizes(grid.home), tuple(name for name, _ in planned.form.at)
+    relations: tuple[Literal["<=", ">="], ...] = "<=", ">="
+
+    def sizes(count: float) -> dict[str, int]:
+        times = (count / max(1, prod(home[name] for name in sides))) ** (1 / len(sides))
+        return {**home, **{name: max(1, round(home[name] * times)) for name in sides}}
+
+    def share(count: int) -> float:
+        return share_of(planned, sizes(count))
+
+    many = prod(TIMES * max(1, home[name]) for name in sides)
+    shares = {count: share(count) for count in (many >> k for k in range(many.bit_length()))}
+
+    def inside(relation: str, number: int) -> list[int]:
+        return [count for count in shares if _HOLDS[relation](count, number)]
+
+    def gain(relation: str, number: int) -> float:
+        return sum(_gain(shares[count]) for count in inside(relation, number))
+
+    relation, last = max(product(relations, shares), key=lambda side: (gain(*side), -len(inside(*side))))
+    best = min(inside(relation, last), key=shares.__getitem__)
+    if shares[best] > GAIN or gain(relation, last) <= 0:
+        return None
+    limit = _Limit(sides, relation, _reached(last, max(1, last // 2) if relation == ">=" else 2 * last, lambda n: share(n) <= MARGIN))
+    return _Case((limit,), sizes(best), shares[best], gain(relation, last), planned)
+
+
+def _reached(last: int, first: int, gains: Callable[[int], bool]) -> int:
+    """Return a number as far from `last`, where loops gain, towards `first`, where they do not, as they gain."""
+    while max(last, first) > NEAR * min(last, first) and (middle := isqrt(last * first)) not in (last, first):
+        last, first = (middle, first) if gains(middle) else (last, middle)
+    return last
 
 
 def _box(lengths: Sequence[int], best: Sequence[int], gains: Mapping[tuple[int, ...], float]) -> tuple[float, list[_Side]]:
@@ -494,10 +577,7 @@ def _limits(
     for below, within, outside in ((False, side[0], side[0] - 1), (True, side[1], side[1] + 1)):
         if not 0 <= outside < len(steps):
             continue
-        last, first = steps[within], steps[outside]
-        while max(last, first) > NEAR * min(last, first) and (middle := isqrt(last * first)) not in (last, first):
-            last, first = (middle, first) if gains(middle) else (last, middle)
-        yield _Limit(name, "<=" if below else ">=", last)
+        yield _Limit((name,), "<=" if below else ">=", _reached(steps[within], steps[outside], gains))
 
 
 def _is_alike(a: Lowered, b: Lowered) -> bool:

@@ -81,7 +81,7 @@ def _products(graph: Graph) -> list[_Product]:
     counts, readers = uses(graph), consumers(graph)
     found: list[_Product] = []
     for node in graph.nodes:
-        if not isinstance(node, Kernel) or not is_product(node.program):
+        if not isinstance(node, Kernel) or node.forms or not is_product(node.program):
             continue
         varying = [v for v in node.inputs if v not in graph.constants]
         own = all(counts[v] == 1 or size_bytes(graph.values[v]) <= SHARED for v in node.inputs if v in graph.constants)

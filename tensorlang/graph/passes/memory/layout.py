@@ -66,10 +66,14 @@ def prefer_derived(derive: Derive) -> PreferredLayouts:
 
         def of_kernel(kernel: Kernel) -> Mapping[str, Layout]:
             constants, fixed = constant_params(graph, kernel), row_major.names(kernel)
-            key = program_key(kernel.program), constants, fixed
+            key = program_key(kernel.program), constants, fixed, kernel.forms
             if key not in known:
-                samples = samples_in(graph, kernel.program)
-                known[key] = _preferred(graph.symbols, kernel.program, samples, partial(_derived, derive, constants, fixed))
+                samples, derived = samples_in(graph, kernel.program), partial(_derived, derive, constants, fixed)
+                known[key] = _preferred(graph.symbols, kernel.program, samples, derived)
+                unread = {p.name for p in kernel.program.params}.difference(*map(walk.definition_reads, kernel.program.definitions))
+                for form in kernel.forms:
+                    others = _preferred(graph.symbols, form.program, {**samples, **dict(form.at)}, derived)
+                    known[key] = {**known[key], **{name: layout for name, layout in others.items() if name in unread}}
             return known[key]
 
         return of_kernel
@@ -95,7 +99,7 @@ def _preferred(
     chosen = {name: layout for name, layout in found.items() if layout is not None}
     flat, moved = merged_axes(program, {name: laid_out(layout) for name, layout in chosen.items()}, symbols)
     merged = {name for name, tensor in walk.tensor_table(flat).items() if tensor.shape != table[name].shape}
-    derived = derive(flat, moved, symbols.samples_of(flat.sizes))
+    derived = derive(flat, moved, {**symbols.samples_of(flat.sizes), **samples})
     return {**{name: layout for name, layout in derived.items() if name not in merged}, **chosen}
 
 

@@ -446,7 +446,10 @@ def _versions(proto: ModelProto) -> dict[str, int]:
 
 
 def _dim(dim: Any, what: str) -> Dim:
+    """Return a dimension of a declared type, None for one that is not said, which some exporters write as -1."""
     match dim.WhichOneof("value"):
+        case "dim_value" if dim.dim_value == -1:
+            return None
         case "dim_value":
             if dim.dim_value < 0:
                 raise Refusal("O003", f"{what} has the negative dimension {dim.dim_value}")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_evaluate import evaluate
 
+import tensorlang as tl
 from stdlib.onnx import Importer
 from tensorlang.diagnostics import CompileError
 
@@ -34,6 +35,16 @@ def test_models_are_read_from_text(suffix: str, tmp_path: Path) -> None:
     assert Importer().matches(str(path))
     x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
     np.testing.assert_array_equal(evaluate(Importer().load(str(path)), {"x": x})[0], np.maximum(x * [1, 2, 3], 0))
+
+
+def test_a_dimension_of_minus_one_is_open() -> None:
+    model = onnx.ModelProto.FromString(MODEL.SerializeToString())
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    made = tl.compile(model, threads=1)
+    assert made.inputs[0].shape == (None, 3)
+    for rows in (2, 5):
+        np.testing.assert_array_equal(made(np.ones((rows, 3), np.float32)), np.tile(np.float32([1, 2, 3]), (rows, 1)))
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

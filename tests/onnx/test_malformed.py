@@ -195,7 +195,7 @@ def blocks_of_astronomic_size(m: ModelProto) -> None:
 
 
 def negative_dimension_of_an_input(m: ModelProto) -> None:
-    m.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    m.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -2
 
 
 def negative_dimension_of_an_initializer(m: ModelProto) -> None:

@@ -16,7 +16,7 @@ from stdlib.onnx.table.microsoft_attention import attended_heads
 from stdlib.onnx.table.moving import joined, repeated, slice_axis, transposed
 from stdlib.onnx.table.pooling import averaged, max_pool
 from stdlib.onnx.table.quantised import dequantise, integer_product, qlinear_conv, quantise
-from stdlib.onnx.table.recurrent import Activation, layer, lstm_states, of_direction
+from stdlib.onnx.table.recurrent import Activation, layer, limit_of_gates, lstm_states, of_direction
 from stdlib.onnx.table.reducing import keeps_axes, reduced
 from stdlib.onnx.tensors import unpacked
 from tensorlang.graph.nodes import Value
@@ -292,8 +292,6 @@ def _quantised_lstm(
     n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence[Activation], batch_first: bool
 ) -> tuple[Value, ...]:
     """The input is quantised by its own range, as a whole, and states by theirs at each step."""
-    if n.has("clip"):
-        raise n.unsupported("clip")
     (bias, h0, c0, peep), attrs = lstm_states(n, d, size, x.shape[1], chosen, batch_first)
     w, w_scale, w_zero, r, r_scale, r_zero = (of_direction(n, k, d) for k in (1, 8, 9, 2, 10, 11))
     rows = n.view(x, (prod(x.shape[:2]), x.shape[2]))
@@ -301,7 +299,7 @@ def _quantised_lstm(
     found = integer_product(n, n.op("quantise", rows, a_scale, a_zero), w, a_zero, w_zero)
     projected = n.view(_scaled(n, found, n.op("mul", w_scale, a_scale), bias), (*x.shape[:2], 4 * size))
     r_scale, r_zero = (n.view(v, v.shape or (1,)) for v in (r_scale, r_zero))
-    return n.ops("quantised_lstm", projected, r, r_scale, r_zero, n.op("column_sums", r, r_zero), h0, c0, lengths, peep, **attrs)
+    return n.ops("quantised_lstm", projected, r, r_scale, r_zero, n.op("column_sums", r, r_zero), h0, c0, lengths, peep, limit=limit_of_gates(n), **attrs)
 
 
 def product_of_each(n: Site) -> Value:

@@ -16,7 +16,7 @@ from stdlib.onnx.table.microsoft_attention import attended_heads
 from stdlib.onnx.table.moving import joined, repeated, slice_axis, transposed
 from stdlib.onnx.table.pooling import averaged, max_pool
 from stdlib.onnx.table.quantised import dequantise, integer_product, qlinear_conv, quantise
-from stdlib.onnx.table.recurrent import Activation, layer, limit_of_gates, lstm_states, of_direction
+from stdlib.onnx.table.recurrent import Activation, gate_limit, layer, lstm_states, of_direction
 from stdlib.onnx.table.reducing import keeps_axes, reduced
 from stdlib.onnx.tensors import unpacked
 from tensorlang.graph.nodes import Value
@@ -299,7 +299,8 @@ def _quantised_lstm(
     found = integer_product(n, n.op("quantise", rows, a_scale, a_zero), w, a_zero, w_zero)
     projected = n.view(_scaled(n, found, n.op("mul", w_scale, a_scale), bias), (*x.shape[:2], 4 * size))
     r_scale, r_zero = (n.view(v, v.shape or (1,)) for v in (r_scale, r_zero))
-    return n.ops("quantised_lstm", projected, r, r_scale, r_zero, n.op("column_sums", r, r_zero), h0, c0, lengths, peep, limit=limit_of_gates(n), **attrs)
+    less = n.op("column_sums", r, r_zero)
+    return n.ops("quantised_lstm", projected, r, r_scale, r_zero, less, h0, c0, lengths, peep, limit=gate_limit(n), **attrs)
 
 
 def product_of_each(n: Site) -> Value:

@@ -139,7 +139,7 @@ def lstm_states(
     return (bias, h0, c0, peep), _attributes(chosen)
 
 
-def limit_of_gates(n: Site) -> float:
+def gate_limit(n: Site) -> float:
     """Return what bounds that which goes into the functions of gates, 0 where nothing does."""
     limit = n.real("clip", 0.0)
     if limit < 0:
@@ -154,7 +154,7 @@ def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence
         if chosen[0][0] != "sigmoid":
             raise n.unsupported(f"input_forget = 1 and gates of {chosen[0][0]}")
         w, r, bias, peep = (_forgets_what_comes(n, value, size) for value in (w, r, bias, peep))
-    return n.ops("lstm", x, w, r, bias, h0, c0, lengths, peep, limit=limit_of_gates(n), **attrs)
+    return n.ops("lstm", x, w, r, bias, h0, c0, lengths, peep, limit=gate_limit(n), **attrs)
 
 
 def _forgets_what_comes(n: Site, x: Value, size: int) -> Value:
@@ -169,7 +169,7 @@ def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence[
     operator = "gru_reset_after" if n.flag("linear_before_reset") else "gru"
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
     return n.ops(
-        operator, x, of_direction(n, 1, d), of_direction(n, 2, d), first, second, h0, lengths, limit=limit_of_gates(n), **_attributes(chosen)
+        operator, x, of_direction(n, 1, d), of_direction(n, 2, d), first, second, h0, lengths, limit=gate_limit(n), **_attributes(chosen)
     )
 
 
@@ -177,7 +177,7 @@ def _rnn(n: Site, x: Value, d: int, size: int, lengths: Value, chosen: Sequence[
     first, second = _bias(n, d, size)
     bias = n.op("add", first, second) if n.maybe(3) is not None else first
     h0 = _state(n, 5, d, x.shape[1], size, batch_first)
-    return n.ops("rnn", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, lengths, limit=limit_of_gates(n), **_attributes(chosen))
+    return n.ops("rnn", x, of_direction(n, 1, d), of_direction(n, 2, d), bias, h0, lengths, limit=gate_limit(n), **_attributes(chosen))
 
 
 def _assembled(n: Site, found: Sequence[tuple[Value, ...]], states: int, batch_first: bool) -> tuple[Value | None, ...]:

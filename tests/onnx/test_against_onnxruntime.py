@@ -49,6 +49,19 @@ def noise(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
+def test_batches_were_normalised_in_training_where_statistics_are_results() -> None:
+    arrays = {name: np.abs(noise(3)) + k for k, name in enumerate(("scale", "bias", "mean", "var"))} | {"x": noise(2, 3, 4)}
+    names, found = ["x", "scale", "bias", "mean", "var"], ["y", "means", "vars", "own mean", "own var"]
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, arrays[n].shape) for n in names]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in found]
+    graph = helper.make_graph([helper.make_node("BatchNormalization", names, found, momentum=0.75)], "net", infos, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+    expected = onnxruntime.InferenceSession(made.SerializeToString()).run(None, arrays)
+    expected[4] = arrays["x"].var((0, 2))  # onnxruntime has one by its root there
+    for actual, wanted in zip(evaluate(Importer().load(made), arrays), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 1, 2)])
 def test_statistics_may_be_of_each_element_of_a_sample(shape: tuple[int, ...]) -> None:
     scale, bias, mean, var = (np.abs(noise(*shape[1:])) + k for k in range(4))

@@ -14,11 +14,9 @@ from tensorlang.graph.nodes import Value
 
 
 def batch_norm(n: Site) -> tuple[Value | None, ...]:
-    """In inference the statistics are inputs, in training those of the batch. Before version 7 `is_test`, from 14 on `training_mode` says
-    so. Before version 9 each element of a sample has statistics of its own where `spatial` is 0: it is a channel then."""
-    if n.node.since < 7 and not n.flag("is_test"):
-        raise n.unsupported("is_test = 0")
-    x, training = n.arg(0), n.flag("training_mode")
+    """In inference the statistics are inputs, in training those of the batch. Before version 9 each element of a sample has statistics of
+    its own where `spatial` is 0: it is a channel then."""
+    x, training = n.arg(0), _trains(n)
     if any(n.has_output(k) for k in range(1, 5)) and not training:
         raise n.unsupported("statistics as outputs")
     if len(x.shape) < 2:
@@ -26,6 +24,8 @@ def batch_norm(n: Site) -> tuple[Value | None, ...]:
     scale, bias, mean, var = (cast(n, n.arg(k), x.dtype) for k in range(1, 5))
     eps = n.real("epsilon", 1e-5)
     if n.node.since < 9 and not n.integer("spatial", 1):
+        if training:
+            raise n.unsupported("spatial = 0 in training")
         if any(v.shape != x.shape[1:] for v in (scale, bias, mean, var)):
             raise n.wrong(f"the shape {list(scale.shape)} of statistics of each element of samples of the shape {list(x.shape[1:])}")
         elements = (prod(x.shape[1:]),)
@@ -33,8 +33,18 @@ def batch_norm(n: Site) -> tuple[Value | None, ...]:
         return (n.view(y, x.shape),)
     if not training:
         return (n.op("batch_norm", x, scale, bias, mean, var, eps=eps),)
-    y, *moved = n.ops("batch_norm_training", x, scale, bias, mean, var, eps=eps, momentum=n.real("momentum", 0.9))
-    return y, *(cast(n, value, n.arg(k).dtype) for k, value in zip((3, 4), moved, strict=True))
+    arguments = (x, scale, bias, mean, var)
+    y, *found = n.ops("batch_norm_training", *arguments, eps=eps, momentum=n.real("momentum", 0.9))
+    if n.has_output(3) or n.has_output(4):
+        found += n.ops("batch_norm_training", *arguments, eps=eps, momentum=0.0)[1:]
+    return y, *(cast(n, value, n.arg(k).dtype) for k, value in zip((3, 4, 3, 4), found, strict=False))
+
+
+def _trains(n: Site) -> bool:
+    """Tell whether it is in training: before version 7 `is_test` says so, from 14 on `training_mode`, in between outputs for statistics."""
+    if n.node.since < 7:
+        return not n.flag("is_test")
+    return n.flag("training_mode") if n.node.since >= 14 else any(n.has_output(k) for k in range(1, 5))
 
 
 def layer_norm(n: Site) -> tuple[Value | None, ...]:

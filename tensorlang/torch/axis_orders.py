@@ -31,11 +31,6 @@ class AxisOrders:
         order = self.inputs.get(k)
         return tensor if order is None else tensor.permute(order)
 
-    def returned(self, k: int, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a view of an output of the graph as torch has it."""
-        order = self.outputs.get(k)
-        return tensor if order is None else tensor.permute(inverse(order))
-
 
 def order_of(value: Any) -> Order | None:
     """Return in which order the axes of a tensor lie in memory, with gaps between elements or without; None where that is the order of

@@ -33,7 +33,7 @@ from tensorlang.api import installed_importers
 from tensorlang.diagnostics import CompileError, InternalError, error, warn_of_fault
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.torch.attention_by_functions import write_attention_out
-from tensorlang.torch.axis_orders import AxisOrders, output_orders, permute_ends
+from tensorlang.torch.axis_orders import AxisOrders, Order, inverse, output_orders, permute_ends
 from tensorlang.torch.capture import decompositions, kept_whole, of_graph
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, parts_of
 from tensorlang.torch.effects import Effect, without_effects
@@ -239,6 +239,29 @@ class _Served:
         return self.model.run(feeds)
 
 
+@dataclass(slots=True)
+class _Taken:
+    """An input tensor of a graph. Arrays over parameters, which most calls are given again, are kept."""
+
+    place: int
+    name: str
+    order: Order | None
+    """The order in which the graph takes its axes, None for that of their numbers."""
+    is_complex: bool
+    _kept: tuple[torch.Tensor, int, Array] | None = None
+
+    def array(self, args: Sequence[Any]) -> Array:
+        """Return the array that the model is given in a call."""
+        tensor, kept = args[self.place], self._kept
+        if kept is not None and tensor is kept[0] and tensor.data_ptr() == kept[1]:
+            return kept[2]
+        given = parts_of(tensor) if self.is_complex else tensor
+        array = array_of(given if self.order is None else given.permute(self.order))
+        if type(tensor) is torch.nn.Parameter and not self.is_complex and not tensor.is_neg():  # of which there may be a copy
+            self._kept = tensor, tensor.data_ptr(), array
+        return array
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """A graph compiled for parameters, as they were; the other inputs are taken from each call."""
@@ -246,7 +269,7 @@ class _Bound:
     parameters: tuple[tuple[int, torch.Tensor, int, int, int], ...]
     """Where a parameter is among the inputs, itself, where its memory begins, how often it had changed, and in how many fused steps."""
     model: _Served
-    tensors: tuple[tuple[int, str], ...]
+    tensors: tuple[_Taken, ...]
     sizes: tuple[tuple[int, str], ...]
     outputs: tuple[tuple[int, str], ...]
     width: int
@@ -262,7 +285,7 @@ class _Bound:
         return not _FUSED_STEPS or all(_FUSED_STEPS.get(tensor, 0) == steps for _, tensor, _, _, steps in self.parameters)
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        feeds: dict[str, Array] = {name: array_of(self.orders.taken(k, parts_of(args[k]))) for k, name in self.tensors}
+        feeds: dict[str, Array] = {taken.name: taken.array(args) for taken in self.tensors}
         for k, name in self.sizes:
             feeds[name] = np.empty((args[k], 0), np.bool_)
         if self.draws:
@@ -270,7 +293,9 @@ class _Bound:
         found = self.model.run(feeds)
         results: list[Any] = [None] * self.width
         for k, name in self.outputs:
-            results[k] = self.orders.returned(k, tensor_of(found[name]))
+            results[k] = tensor_of(found[name])
+        for k, order in self.orders.outputs.items():
+            results[k] = results[k].permute(inverse(order))
         for k in self.complex_outputs:
             results[k] = torch.view_as_complex(results[k])
         return results
@@ -341,7 +366,7 @@ class _Graph:
         return _Bound(
             tuple((k, args[k], args[k].data_ptr(), args[k]._version, _FUSED_STEPS.get(args[k], 0)) for k in fixed),
             served,
-            tuple((k, name) for k, name in enumerate(self.names) if name in taken),
+            tuple(_Taken(k, name, self.orders.inputs.get(k), args[k].is_complex()) for k, name in enumerate(self.names) if name in taken),
             tuple((k, size_input(name)) for k, name in enumerate(self.names) if size_input(name) in taken),
             tuple((k, a) for k, a in program.output_names()),
             len(program.outputs),

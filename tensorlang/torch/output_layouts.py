@@ -18,7 +18,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -29,6 +29,8 @@ from tensorlang.torch.axis_orders import is_row_major, order_of
 
 Number: TypeAlias = Any
 """An int or a `torch.SymInt`."""
+Layout: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Extents, strides and where it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,12 @@ class OutputLayout:
 
     value: torch.Tensor
     symbols: Mapping[Any, tuple[int, str, int]]
+    _known: Layout | None = field(init=False)
+    """The layout, where it is the same in every call."""
+
+    def __post_init__(self) -> None:
+        size, stride, start = layout = tuple(self.value.shape), tuple(self.value.stride()), self.value.storage_offset()
+        object.__setattr__(self, "_known", layout if all(isinstance(n, int) for n in (*size, *stride, start)) else None)
 
     def is_told(self) -> bool:
         """Tell whether the arguments of a call tell all of its symbols."""
@@ -60,8 +68,9 @@ class OutputLayout:
         size, stride, first = self._numbers(args)
         return tensor.as_strided(size, stride, tensor.storage_offset() + first - self._number(start, args))
 
-    def _numbers(self, args: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Return extents, strides and where it begins."""
+    def _numbers(self, args: Sequence[Any]) -> Layout:
+        if self._known is not None:
+            return self._known
         size, stride = (tuple(self._number(n, args) for n in of) for of in (self.value.shape, self.value.stride()))
         return size, stride, self._number(self.value.storage_offset(), args)
 

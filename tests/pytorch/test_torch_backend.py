@@ -389,6 +389,16 @@ def test_derivatives_go_back_through_layers_of_lstm_whole() -> None:
     assert {node.target for call in read.call_args_list for node in call.args[0].graph.nodes} >= {aten.mkldnn_rnn_layer_backward.default}
 
 
+def test_parameters_that_are_trained_are_read_where_they_lie_now() -> None:
+    model, x = nn.Linear(3, 3), torch.randn(2, 3)
+    fast = compiled(model)
+    for change in (lambda: model.weight.data.mul_(2), lambda: setattr(model.weight, "data", torch.ones(3, 3))):
+        close(fast(x), model(x))
+        change()
+        wanted, found = (torch.autograd.grad(run(x).square().sum(), model.parameters()) for run in (model, fast))
+        close(found, wanted)
+
+
 def test_derivatives_have_memory_of_their_own_for_any_sizes() -> None:
     def run(a: Tensor, b: Tensor) -> Tensor:
         return torch.sin(a.expand(b.shape) + b)

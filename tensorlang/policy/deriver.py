@@ -15,7 +15,7 @@ from tensorlang.policy.cpu.values import instructions
 from tensorlang.policy.element_types import computed_bytes
 from tensorlang.policy.followers import accumulations
 from tensorlang.policy.machine import GpuMachine, Machine
-from tensorlang.policy.scatters import range_of_terms
+from tensorlang.policy.scatters import range_of_terms, scattered_axes
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage, full, owned
 from tensorlang.schedule.rfactor import name_of, rfactor
@@ -268,7 +268,7 @@ def _bisected(d: Deriver) -> Deriver:
 def _pays_bisected(d: Deriver, definition: Definition, found: Bounded) -> bool:
     """Tell whether searches for each point take far less than to go through all terms, should the data ascend: should they not, it is the
     searches that are in vain."""
-    if range_of_terms(definition) is not None:
+    if range_of_terms(definition) is not None or scattered_axes(definition) is not None:
         return False  # Each term says which elements it is for.
     sizes, types = extents(definition), types_of(d.program)
     points = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a in found.axes)

@@ -29,7 +29,7 @@ from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
-from tensorlang.lower.set_bits import negated, without_set_bit
+from tensorlang.lower.set_bits import negated, set_bit, without_bit
 from tensorlang.lower.sets import to_expr
 from tensorlang.tensor.widths import LARGEST, greatest
 
@@ -531,11 +531,12 @@ class _Prover:
                 return TRUE, TRUE
 
     def _without_bit(self, cond: loops.Compare, around: _Around) -> Cond:
-        """Return what a comparison that finds a bit set in a number, which is none below 0, says of the number without it."""
-        number, less = without_set_bit(cond) or (None, ())
-        if number is None or not self.nonnegative(most := self.number(number, around), around):
+        """Return what a comparison that finds a bit set in a number, which is none below 0, says of that and of it without the bit."""
+        found = set_bit(cond)
+        if found is None or not self.nonnegative(number := self.number(found[0], around), around):
             return TRUE
-        return affine.conj(*(affine.within(self.number(e, around), 0, most) for e in less))
+        less = (affine.within(self.number(e, around), 0, number) for e in without_bit(*found))
+        return affine.conj(affine.compare("<=", self.number(found[1], around), number), *less)
 
     def _is_ordered(self, e: loops.Expr, around: _Around) -> bool:
         """Tell whether comparing values of this type is comparing them as indices."""

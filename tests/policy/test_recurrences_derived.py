@@ -751,6 +751,23 @@ def test_a_number_without_a_bit_that_is_set_in_it_is_known_to_come_earlier(last:
     assert_same(program, plan, {})
 
 
+@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("found", "less"),
+    [("bitand(s, shl(1, b)) != 0", "s - shl(1, b)"), ("bitand(shr(s, b), 1) == 1", "bitxor(s, shl(1, b))")],
+    ids=["mask", "shift"],
+)
+def test_so_it_is_where_the_first_bits_have_loops_of_their_own(found: str, less: str, machine: Machine) -> None:
+    body = f"""
+    f[0, s]     = a[s]   for s in 0..32
+    f[b + 1, s] = f[b, s] + (if {found} then f[b, {less}] else 0)   for b in 0..5, s in 0..32
+    y[s]        = f[5, s]   for s in 0..32"""
+    program = operator("a: i32[32]) -> (y: i32[32])", body)
+    plan = proven(program, derive(program, machine))
+    loops_of(plan, "f", threads=1)
+    assert_same(program, plan, {})
+
+
 @pytest.mark.parametrize(
     "last",
     [

@@ -348,7 +348,8 @@ def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Sco
     """Return the position of an element, counted in elements from the start of the buffer."""
     total = ZERO
     for i, stride in zip(index, storage.strides, strict=True):
-        total = total + poly(state, i, scope) * stride
+        place = poly(state, i, scope)
+        total = total + place * stride if stride.constant is None else total.plus(place, stride.constant)
     return total
 
 
@@ -517,8 +518,32 @@ def _moved(state: State, e: Binary, scope: Scope) -> Moved | None:
 # ---------------------------------------------------------------- indices
 
 
+@lru_cache(maxsize=4096)
+def _linear(e: Index) -> tuple[tuple[tuple[str, int], ...], int] | None:
+    """Return the variables of a sum, each with its factor, and what is added; None for another index."""
+    match e:
+        case Int(n):
+            return (), n
+        case Var(name):
+            return ((name, 1),), 0
+        case Add(lhs, rhs):
+            left, right = _linear(lhs), _linear(rhs)
+            return None if left is None or right is None else ((*left[0], *right[0]), left[1] + right[1])
+        case Mul(Int(n), factor) | Mul(factor, Int(n)):
+            found = _linear(factor)
+            return None if found is None else (tuple((name, n * scale) for name, scale in found[0]), n * found[1])
+        case _:
+            return None
+
+
 def poly(state: State, e: Index, scope: Scope) -> Poly:
     """Return an index expression as a polynomial; operations that are not polynomial become atoms."""
+    linear = _linear(e)
+    if linear is not None:
+        total = number(linear[1])
+        for name, scale in linear[0]:
+            total = total.plus(scope.vars[name], scale)
+        return total
     match e:
         case Int(n):
             return number(n)

@@ -705,12 +705,12 @@ class BlockCost:
         """Return the cycles of an element in which what sums read arrives for the first time, or of a map what it reads and writes, where
         the second-level cache does not hold it: nobody has loaded the beginning of a row ahead whose predecessor in memory is read at the
         same time."""
-        if not self.arriving:
+        if not self.loaded_first:
             return 0.0
-        return sum(self.bytes_of(e) * (1 + self.waited(e, c)) for e in self.arriving) / FAR_BYTES / self.elements
+        return sum(self.bytes_of(e) * (1 + self.waited(e, c)) for e in self.loaded_first) / FAR_BYTES / self.elements
 
     @once
-    def arriving(self) -> tuple[Element, ...]:
+    def loaded_first(self) -> tuple[Element, ...]:
         """What comes from beyond the second-level cache: what sums read, or all that a map touches, where that cache does not hold it."""
         found = self.summed or (() if self.earlier else self.touched)
         return found if sum(map(self.bytes_of, found)) > self.d.machine.l2_bytes else ()

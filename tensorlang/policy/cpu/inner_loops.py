@@ -82,7 +82,7 @@ class ByOrder:
         first-level cache takes what it is sent again in cycles in which it answers no loads (the execution-cache-memory model: Treibig and
         Hager 2009). While copies are made it does neither."""
         first, *_ = self._found
-        if self._cost.is_near and not self._cost.earlier and not self._cost.arriving:
+        if self._cost.is_near and not self._cost.earlier and not self._cost.loaded_first:
             return first
         chosen, least, of_order = first, inf, inf
         for k, c in enumerate(self._found):

@@ -164,7 +164,9 @@ def rate_inside(index: Affine, name: str) -> int | Fraction | None:
         case Min(lhs, rhs) | Max(lhs, rhs):
             moving = [rate_inside(side, name) for side in (lhs, rhs) if name in affine.name_set(side)]
             known = [rate for rate in moving if rate is not None]
-            return max(known, default=0) if len(known) == len(moving) else None
+            largest = max(known, default=0)
+            fraction = any(isinstance(rate, Fraction) for rate in known)
+            return None if len(known) < len(moving) else Fraction(largest) if fraction else largest
         case Mod(value, divisor) if name in affine.name_set(value):
             return rate_inside(value, name) if divisor >= LEAST_PERIOD else None
         case AffineName(found):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from scheduled_programs import argument, assert_same
 
+from polyhedral import affine
+from polyhedral.expr import Int, Name
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.shape import rate_inside, step_inside
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -99,6 +103,14 @@ AT_OTHER_RATES = {
         w[i, j] = u[i, j] * u[i - 1, j | clamp]   for i in 0..32, j in 0..N
         y[i, j] = v[i, j] * 3 + w[i // 2, j]   for i in 0..64, j in 0..N"""),
 }  # fmt: skip
+
+
+def test_quotients_go_on_every_few_steps_only_which_is_no_step() -> None:
+    i = Name("i")
+    for slot, rate in ((affine.floor(i, 2), Fraction(1, 2)), (affine.maximum(affine.floor(i, 3), Int(0)), Fraction(1, 3))):
+        assert (rate_inside(slot, "i"), step_inside(slot, "i")) == (rate, None)
+    assert step_inside(affine.minimum(i, affine.floor(i, 2)), "i") is None
+    assert (rate_inside(affine.scale(3, i), "i"), step_inside(affine.scale(3, i), "i")) == (3, 3)
 
 
 @pytest.mark.parametrize(("signature", "body"), AT_OTHER_RATES.values(), ids=AT_OTHER_RATES)

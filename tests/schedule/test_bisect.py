@@ -104,9 +104,10 @@ def test_what_compares_nothing_that_may_ascend_is_refused(why: str, of: tuple[st
         (SETTLED["the last"], 100, 2000, False),
         (SETTLED["the last"], 2000, 3, False),
         (("f32", "y[i] = sum(j, t[j] <= q[i]) v[j]"), 2000, 100, False),
-        (("i32", "y[i] = sum(j, k[j] == i) i32(1)"), 2000, 100, False),
+        (("f32", "y[i] = sum(j, k[j] == i) v[j]"), 2000, 100, False),
+        (WINDOWS["an index"], 2000, 100, False),
     ],
-    ids=["a place", "a window", "few terms", "few searches", "half of all on the average", "terms that say which element they are for"],
+    ids=["a place", "a window", "few terms", "few searches", "half of all on the average", "named elements", "ranges of elements"],
 )
 def test_searches_are_derived_where_they_take_less_than_to_look_at_all_terms(of: tuple[str, str], n: int, m: int, bisects: bool) -> None:
     program = case(*of, n, m)

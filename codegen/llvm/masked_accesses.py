@@ -16,7 +16,7 @@ def masked_load(b: Builder, element: str, pointer: str, align: int, mask: str, l
     choice by the same mask, and takes the load out of that again, without its mask, where another operand lives on: so it stays apart.
     First lanes that are known to be in the mask are a shorter vector where that needs none. Where a target has no such loads, LLVM asks for
     each lane: all are asked about together first."""
-    if (short := _known_first(b, element, mask, lanes)) is not None:
+    if (short := _whole_first(b, element, mask, lanes)) is not None:
         vector = of_lanes(element, short)
         found = b.op(f"load {vector}, ptr {pointer}, align {align}")
         order = ", ".join(f"i32 {min(lane, short)}" for lane in range(lanes))
@@ -32,16 +32,27 @@ def _asks_lanes(b: Builder, element: str) -> bool:
     return b.target.is_x86 and ELEMENT_BITS[element] // 8 not in b.target.masked_bytes
 
 
-def _known_first(b: Builder, element: str, mask: str, lanes: int) -> int | None:
+def _known_first(mask: str, lanes: int) -> int | None:
+    """Return how many lanes a mask is known to have, some but not all, where these are the first."""
+    known = known_lanes(mask, lanes)
+    count = sum(known) if known is not None else 0
+    return None if known is None or not 0 < count < lanes or not all(known[:count]) else count
+
+
+def _whole_first(b: Builder, element: str, mask: str, lanes: int) -> int | None:
     """Return how many lanes a mask is known to have, which are the first, where a shorter vector of them takes no mask: LLVM would ask for
     each of them, or they are whole registers and half of one, a quarter, or less. A load that touches what a store under a mask leaves out,
     as the row behind it, waits until that has reached the cache."""
-    known = known_lanes(mask, lanes)
-    count = sum(known) if known is not None else 0
-    if known is None or not 0 < count < lanes or not all(known[:count]):
+    if (count := _known_first(mask, lanes)) is None:
         return None
     rest = count * ELEMENT_BITS[element] % b.target.vector_bits
     return count if _asks_lanes(b, element) or (b.target.is_x86 and rest.bit_count() <= 1 and rest not in range(1, 32)) else None
+
+
+def _stored_first(b: Builder, element: str, mask: str, lanes: int) -> int | None:
+    """Return how many first lanes are stored in halves of a register, quarters and so on rather than under a mask. That is faster before
+    AVX-512: some processors take twelve cycles for a store under a mask."""
+    return _known_first(mask, lanes) if b.target.has("avx2") and not b.target.has("avx512f") else _whole_first(b, element, mask, lanes)
 
 
 def _whole_or_lanes(b: Builder, element: str, pointer: str, align: int, mask: str, lanes: int) -> str:
@@ -107,7 +118,7 @@ def masked_gather(b: Builder, element: str, pointers: str, align: int, mask: str
 def masked_store(b: Builder, element: str, pointer: str, align: int, stored: str, mask: str, lanes: int) -> None:
     """Write the lanes of `mask` to neighbours."""
     vector = of_lanes(element, lanes)
-    if (short := _known_first(b, element, mask, lanes)) is not None:
+    if (short := _stored_first(b, element, mask, lanes)) is not None:
         order = ", ".join(f"i32 {lane}" for lane in range(short))
         part = b.pure(f"shufflevector {vector} {stored}, {vector} poison, <{short} x i32> <{order}>")
         b.write(f"store {of_lanes(element, short)} {part}, ptr {pointer}, align {align}")

@@ -21,6 +21,7 @@ from tensorlang.torch.attention_by_functions import write_attention_out
 from tensorlang.torch.axis_orders import order_of
 from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_complex, parts_of, place_of
 from tensorlang.torch.decompositions import BY_LOOPS, MENDED, table
+from tensorlang.torch.derivatives import SOLUTIONS
 from tensorlang.torch.program import DRAW, Argument, Array, Block, Input, Node, Program, Ref, Type, nodes_within, size_input
 from tensorlang.torch.registration import registered
 from tensorlang.torch.tensors import array_of, dtype_of
@@ -41,16 +42,18 @@ def decompositions(serves: Serves, *, by_loops: bool = True) -> dict[Any, Callab
 def kept_whole(serves: Serves) -> Iterator[None]:
     """Let torch, while it captures a graph, keep operators whole that make images of another size and are read as they are, and layers of
     LSTM whose inputs have derivatives, too. Before it asks for decompositions it has kernels in Python take them apart, into elements that
-    data name and into steps; what these make something else of, is taken apart as here."""
-    given = {op: dict(op.py_kernels) for op in table() if op in MENDED or (_resizes(op) and serves(operator_name(op)))}
+    data name and into steps. What these make something else of is taken apart as here, and some have derivatives of another form."""
+    given = {op: dict(op.py_kernels) for op in table() if _resizes(op) and serves(operator_name(op))}
+    given |= {op: dict(op.py_kernels) for op in _OTHERWISE}
     layer_of = torch_decompositions.select_one_layer_lstm_function
     try:
         if serves(operator_name(aten.mkldnn_rnn_layer_backward.default)):
             torch_decompositions.select_one_layer_lstm_function = _whole_layer_of(layer_of)
         for op, kernels in given.items():
-            instead = _of_sizes(op) if op._overloadname == "vec" else MENDED.get(op)
-            if instead is not None:
-                _replace_kernels(op, kernels | dict.fromkeys(_TAKING_APART & kernels.keys(), instead))
+            if op in _OTHERWISE:
+                _replace_kernels(op, kernels | {torch._C.DispatchKey.Autograd: _OTHERWISE[op]})
+            elif op._overloadname == "vec":
+                _replace_kernels(op, kernels | dict.fromkeys(_TAKING_APART & kernels.keys(), _of_sizes(op)))
             else:
                 _replace_kernels(op, {key: kernel for key, kernel in kernels.items() if key not in _TAKING_APART})
         yield
@@ -58,6 +61,9 @@ def kept_whole(serves: Serves) -> Iterator[None]:
         torch_decompositions.select_one_layer_lstm_function = layer_of
         for op, kernels in given.items():
             _replace_kernels(op, kernels)
+
+
+_OTHERWISE = MENDED | SOLUTIONS
 
 
 def _whole_layer_of(layer_of: Callable[..., Any]) -> Callable[..., Any]:

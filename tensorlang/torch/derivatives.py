@@ -117,11 +117,56 @@ def beyond(grad: Tensor, x: Tensor, by: float) -> Tensor:
     return torch.where((x >= -by) & (x <= by), 0, grad)
 
 
+class _Solution(torch.autograd.Function):  # type: ignore[misc]
+    """Of systems of equations, whose derivatives are solutions for the transposed matrices: torch reads factors for them that are those of
+    the transposed matrix, or not, by how it lies in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, left: bool, check_errors: bool) -> tuple[Tensor, ...]:
+        with torch._C._AutoDispatchBelowAutograd():
+            x, *others = aten._linalg_solve_ex.default(a, b, left=left, check_errors=check_errors)
+        ctx.save_for_backward(a, x)
+        ctx.left, ctx.is_vector, ctx.shape = left, b.dim() == 1 or b.shape == a.shape[:-1], b.shape
+        ctx.mark_non_differentiable(*others)
+        return x, *others
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        a, x = ctx.saved_tensors
+        x, grad = (t.unsqueeze(-1) if ctx.is_vector else t for t in (x, grads[0]))
+        by_b = torch.linalg.solve_ex(a.mT, grad, left=ctx.left)[0]
+        by_a = by_b @ x.mT if ctx.left else x.mT @ by_b
+        return -by_a.sum_to_size(a.shape), (by_b.squeeze(-1) if ctx.is_vector else by_b).sum_to_size(ctx.shape), None, None
+
+
+class _LogarithmOfDeterminant(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, ...]:
+        with torch._C._AutoDispatchBelowAutograd():
+            sign, logarithm, *factors = aten._linalg_slogdet.default(a)
+        ctx.save_for_backward(a)
+        ctx.mark_non_differentiable(sign, *factors)
+        return sign, logarithm, *factors
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[1][..., None, None] * torch.linalg.inv_ex(ctx.saved_tensors[0])[0].mT
+
+
+def solution(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+    return _Solution.apply(a, b, left, check_errors)
+
+
 def nothing(size: Sequence[int], **options: Any) -> Tensor:
     """Zeros that torch writes nowhere."""
     return torch.zeros(size, **options)
 
 
+SOLUTIONS: dict[Any, Callable[..., Any]] = {
+    aten._linalg_solve_ex.default: solution,
+    aten._linalg_slogdet.default: _LogarithmOfDeterminant.apply,
+}
+"""What has derivatives of another form than torch's own."""
 TABLE: dict[Any, Callable[..., Any]] = {
     aten.max_pool3d_with_indices_backward.default: greatest_of_windows(3),
     aten.adaptive_max_pool2d_backward.default: greatest_of_windows(2),

@@ -218,6 +218,16 @@ def test_matrices_without_an_inverse_are_refused_as_torch_does() -> None:
             inverse(torch.ones(2, 2))
 
 
+def test_solutions_of_equations_have_derivatives() -> None:
+    def solved(a: Tensor, b: Tensor) -> Tensor:
+        systems, vector = torch.stack((a, a @ a)), b[:, 0]
+        several, right = torch.linalg.solve(systems, b), torch.linalg.solve(a, vector[None], left=False)
+        return several.square().sum() + right.square().sum() + torch.linalg.solve(a.mT, vector).sum() + torch.logdet(systems).sum()
+
+    given = (torch.eye(3) * 3 + torch.rand(3, 3)).requires_grad_(), torch.randn(3, 2, requires_grad=True)
+    close(*((y, *torch.autograd.grad(y, given)) for y in (solved(*given), compiled(solved)(*given))))
+
+
 def test_layers_that_torch_has_in_one_operator_are_taken_apart() -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     padding = torch.tensor([[False, False, True], [False, False, False]])

@@ -403,8 +403,8 @@ _WHOLE = (aten.lift_fresh.default, aten.polar.default, aten.complex.default)
 become pairs of real ones, where torch would write into the parts of an empty tensor."""
 
 
-def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """Labels of a row end at the first -1; each is compared with all classes that are none of them."""
+def distances_of_labels(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """The loss of several labels: those of a row end at the first -1; each is compared with all classes that are none of them."""
     rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
     classes = rows.shape[1]
     given = (labels != -1).cumprod(1) > 0
@@ -415,7 +415,7 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
     return loss, is_label.to(x.dtype).reshape(target.shape)
 
 
-MENDED: dict[Any, Decomposition] = {aten.multilabel_margin_loss_forward.default: multilabel_margin_loss}
+MENDED: dict[Any, Decomposition] = {aten.multilabel_margin_loss_forward.default: distances_of_labels}
 """What torch takes apart into something else than the operator computes, in kernels that come before its decompositions."""
 _OURS: dict[Any, Decomposition] = {
     **MENDED,

@@ -48,11 +48,11 @@ def layer_backward(
     h0: Value,
     c0: Value,
     y: Value,
-    hn: Value,
-    cn: Value,
+    h: Value,
+    c: Value,
     grad_y: Value | None,
-    grad_hn: Value | None,
-    grad_cn: Value | None,
+    grad_h: Value | None,
+    grad_c: Value | None,
     reverse: bool,
     mode: int,
     hidden_size: int,
@@ -67,7 +67,7 @@ def layer_backward(
     _check(n, mode, num_layers, bidirectional, batch_first, batch_sizes)
     by = (x, w, r, b, br, h0, c0)
     asked = [n.uses(k) for k in range(len(by))]
-    slopes = derivatives(n, (grad_y, grad_hn, grad_cn), by, lambda *given: _layer(n, reverse, has_biases, *given), asked)
+    slopes = derivatives(n, (grad_y, grad_h, grad_c), by, lambda *given: _layer(n, reverse, has_biases, *given), asked)
     return tuple(s if s is None else n.cast(s, dtype) for s, dtype in zip(slopes, n.dtypes, strict=True))  # f32, of bf16, too
 
 

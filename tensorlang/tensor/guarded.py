@@ -14,7 +14,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tensorlang.tensor.facts import Place, has_gather, is_of_indices, keeps_conditions, path_condition, reductions, starts_from_reads
+from tensorlang.tensor.facts import (
+    Place,
+    conjuncts,
+    has_gather,
+    is_of_indices,
+    keeps_conditions,
+    path_condition,
+    reductions,
+    starts_from_reads,
+)
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Const, Expr, Piece, Program, Reduce, Select
 from tensorlang.tensor.walk import map_children, map_pieces, reduces
@@ -56,9 +65,13 @@ def _chosen(condition: Expr, value: Expr, other: Expr) -> Expr:
 
 
 def _both(condition: Expr, kept: Expr | None) -> Expr:
-    if kept is None or kept == condition or (isinstance(kept, Binary) and kept.op == "and" and kept.lhs == condition):
-        return condition if kept is None else kept
-    return Binary("and", condition, kept, span=kept.span)
+    """Return `kept` with a condition before it, unless it says all of that already but for what is about indices: that may have become
+    part of where the reduction is computed."""
+    if kept is None:
+        return condition
+    there = frozenset(conjuncts(kept))
+    parts = (c for c in conjuncts(condition) if not (isinstance(c, Binary) and c.op == "and") and not is_of_indices(c))
+    return kept if all(c in there for c in parts) else Binary("and", condition, kept, span=kept.span)
 
 
 def _replaced(e: Expr, to: Mapping[Reduce, Reduce]) -> Expr:

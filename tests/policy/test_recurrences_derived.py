@@ -724,6 +724,14 @@ def test_recurrences_run_along_links_that_data_name_where_all_are_known_to_come_
     assert_same(program, proven(program, derive(program, WIDE)), {"N": 7})
 
 
+def test_sums_under_conditions_on_indices_and_data_are_told_these_once() -> None:
+    body = """
+    c[0, j] = i32(j)   for j in 0..3
+    c[s, j] = if s > 1 and at[s, j] < s then (max(k in 0..3) (c[at[s, j], k] - d[j, k])) else i32(1)   for s in 1..7, j in 0..3"""
+    program = operator("d: i32[3, 3], at: i64[7, 3] in 0..7) -> (c: i32[7, 3])", body)
+    assert_same(program, proven(program, derive(program, WIDE)), {})
+
+
 SUBSETS = "d: i32[4, 4]) -> (best: i32)"
 
 

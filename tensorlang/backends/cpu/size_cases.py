@@ -466,7 +466,8 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
 
     while len(ranges) < MOST_CASES - 1:
         left = [p for p in found if not p.known and all(case.planned is not p for case in ranges) and (p.form or _nodes(p) <= room)]
-        made = [case for p in left if (case := (_form_case if p.form else _case)(p, grid, share)) is not None]
+        cases = (_form_case(p, grid, share, kernel.met) if p.form else _case(p, grid, share) for p in left)
+        made = [case for case in cases if case is not None]
         if not made:
             break
         ranges.insert(0, max(made, key=lambda case: case.gain))
@@ -497,10 +498,11 @@ def _gain(share: float) -> float:
     return 0.0 if MARGIN < share <= 1 / MARGIN else -log(share) * (1 if share < 1 else DREADED)
 
 
-def _form_case(planned: Planned, grid: _Grid, share_of: Share) -> _Case | None:
+def _form_case(planned: Planned, grid: _Grid, share_of: Share, met: Mapping[str, int]) -> _Case | None:
     """Return a case for the loops of a form: where the product of the sizes that it tells is at most, or at least, some number, so that
     they gain most; None where they gain little at any. Of an image that is how many points it has, for each of which weights are used;
-    what is compared are images whose sides have the ratio of those of the samples."""
+    what is compared are images whose sides have the ratio of those of the samples. At the sizes that were `met` runs the kernel's own
+    program, which was chosen for these."""
     assert planned.form is not None
     home, sides = grid.sizes(grid.home), tuple(name for name, _ in planned.form.at)
     relations: tuple[Literal["<=", ">="], ...] = "<=", ">="
@@ -521,11 +523,14 @@ def _form_case(planned: Planned, grid: _Grid, share_of: Share) -> _Case | None:
     def gain(relation: str, number: int) -> float:
         return sum(_gain(shares[count]) for count in inside(relation, number))
 
-    relation, last = max(product(relations, shares), key=lambda side: (gain(*side), -len(inside(*side))))
-    best = min(inside(relation, last), key=shares.__getitem__)
-    if shares[best] > GAIN or gain(relation, last) <= 0:
+    own = prod(met[name] for name in sides)
+    apart = [(relation, count) for relation, count in product(relations, shares) if not _HOLDS[relation](own, count)]
+    relation, last = max(apart, key=lambda side: (gain(*side), -len(inside(*side))), default=("<=", 0))
+    best = min(inside(relation, last), key=shares.__getitem__, default=own)
+    if share(best) > GAIN or gain(relation, last) <= 0:
         return None
-    limit = _Limit(sides, relation, _reached(last, max(1, last // 2) if relation == ">=" else 2 * last, lambda n: share(n) <= MARGIN))
+    first = max(last // 2, own) if relation == ">=" else min(2 * last, own)
+    limit = _Limit(sides, relation, _reached(last, first, lambda n: share(n) <= MARGIN))
     return _Case((limit,), sizes(best), shares[best], gain(relation, last), planned)
 
 

@@ -139,70 +139,15 @@ def compile_kernel(
     found = _found(key, store) if store is not None and dump is None else None
     if found is not None:
         return found
-    symbol = f"tl_{key[:24]}"
     clock = _Clock()
-    machine = machine_of(target, threads)
-
-    def stored_in(form: Program, known: Mapping[str, int] = NO_SIZES) -> dict[str, Layout]:
-        named = {*form.results, *(p.name for p in form.params)}
-        return {name: layout.where(known) for name, layout in (layouts or {}).items() if name in named}
-
-    def scheduled_by(rules: Rules | None, known: Mapping[str, int] = NO_SIZES, form: Program = program) -> Scheduled:
-        if not known and form is program:
-            return plan_kernel(program, machine, schedule, knobs, layouts, constants, dump, rules)
-        own = substitute_sizes(form, {size: Int(n) for size, n in known.items()})
-        named = frozenset(p.name for p in form.params)
-        return plan_kernel(own, machine, schedule, knobs, stored_in(form, known), constants & named, None, rules)
-
-    def scheduled_for_samples() -> tuple[Mapping[str, int], Scheduled]:
-        """Return a schedule, and the samples that it is for."""
-        met = (rules and rules.at) or NO_SIZES
-        if rules is not None and met and rules.cases and schedule is None:
-            samples = telling(program, met)
-            usual = replace(rules, at=samples, sampled=True)
-            if samples != met and not any(one.is_written(program) for one in (rules, usual)):
-                with suppress(CompileError):
-                    return samples, scheduled_by(usual)
-        return met, scheduled_by(rules)
-
-    samples, scheduled = scheduled_for_samples()
+    asked = _Asked(program, target, threads, f"tl_{key[:24]}", schedule, rules, knobs, layouts or {}, constants, forms, dump)
+    samples, scheduled = asked.for_samples()
     clock("schedule")
-    of_target = partial(
-        loops_of,
-        symbol=symbol,
-        contracts=target.contracts,
-        masked_bytes=target.masked_bytes,
-        vector_bytes=machine.vector_bytes,
-        vector_registers=machine.vector_registers,
-    )
-
-    def of_form(form: Form, rules: Rules) -> Planned:
-        other = scheduled_by(replace(rules, at={**samples, **dict(form.at)}, sampled=True), form=form.program)
-        return Planned(other, of_target(other.plan, threads=threads, proves=False))
-
-    lowered = alone = of_target(scheduled.plan, dump=dump, threads=threads, clock=clock)
-    cases: tuple[SizeCase, ...] = ()
-    added: tuple[Planned, ...] = ()
-    if rules is not None and rules.at and rules.cases and schedule is None and (scheduled.of_roles or scheduled.origin == "derived"):
-        lowered, cases, added = with_cases(
-            Planned(scheduled, lowered),
-            samples,
-            rules.at,
-            lambda at, known: scheduled_by(replace(rules, at=at, sampled=not known), known),
-            lambda other: of_target(other.plan, threads=threads, most=most_scanned(alone), proves=False),
-            machine,
-            {form: partial(of_form, form, rules) for form in forms},
-        )
-        for case in added:
-            prove_bounds(case.lowered.function, case.lowered.given)
-        clock("cases")
-    others = [case for case in added if case.form is not None]
-    checked = alone if others else lowered
-    outcome = validated(scheduled.plan.served(program), checked.function, checked.params, layouts, program)
-    for case in others:
-        assert case.form is not None
-        form = case.form.program
-        validated(case.scheduled.plan.served(form), case.lowered.function, case.lowered.params, stored_in(form), form)
+    alone = asked.loops(scheduled.plan, dump=dump, clock=clock)
+    lowered, cases, added = asked.with_cases(Planned(scheduled, alone), samples, clock)
+    outcome = asked.validated(scheduled, alone if any(case.form for case in added) else lowered)
+    for case in (case for case in added if case.form is not None):
+        asked.validated(case.scheduled, case.lowered, case.form)
     if outcome:
         clock("validate")
     if dump is not None and outcome:
@@ -217,7 +162,7 @@ def compile_kernel(
     clock("llvm")
     sizes, needed = lowered.function.sizes, workspace_plan(lowered.function)
     artifact = Artifact(
-        symbol,
+        asked.symbol,
         code,
         lowered.params,
         sizes,
@@ -236,6 +181,113 @@ def compile_kernel(
     if store is not None:
         store.put(key, _pack(artifact))
     return artifact
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a kernel is asked for, as `compile_kernel` takes it, and its name in machine code."""
+
+    program: Program
+    target: Target
+    threads: int
+    symbol: str
+    schedule: Schedule | None
+    rules: Rules | None
+    knobs: Mapping[str, int] | None
+    layouts: Mapping[str, Layout]
+    constants: frozenset[str]
+    forms: Sequence[Form]
+    dump: Dump | None
+
+    @property
+    def machine(self) -> Machine:
+        return machine_of(self.target, self.threads)
+
+    def stored(self, program: Program, known: Mapping[str, int] = NO_SIZES) -> dict[str, Layout]:
+        """Return how tensors of a program are stored, of which some sizes may be numbers."""
+        named = {*program.results, *(p.name for p in program.params)}
+        return {name: layout.where(known) for name, layout in self.layouts.items() if name in named}
+
+    def scheduled(self, rules: Rules | None) -> Scheduled:
+        return plan_kernel(self.program, self.machine, self.schedule, self.knobs, self.layouts, self.constants, self.dump, rules)
+
+    def scheduled_beside(self, rules: Rules, known: Mapping[str, int] = NO_SIZES, form: Form | None = None) -> Scheduled:
+        """Return a schedule of the program, or of a form of it, with sizes that are numbers, for loops beside those of the kernel."""
+        whole = self.program if form is None else form.program
+        program = substitute_sizes(whole, {size: Int(n) for size, n in known.items()})
+        constants = self.constants & {p.name for p in program.params}
+        return plan_kernel(program, self.machine, self.schedule, self.knobs, self.stored(whole, known), constants, None, rules)
+
+    def for_samples(self) -> tuple[Mapping[str, int], Scheduled]:
+        """Return a schedule, and the samples that it is for."""
+        met = (self.rules and self.rules.at) or NO_SIZES
+        if self.rules is not None and met and self.rules.cases and self.schedule is None:
+            samples = telling(self.program, met)
+            usual = replace(self.rules, at=samples, sampled=True)
+            if samples != met and not any(one.is_written(self.program) for one in (self.rules, usual)):
+                with suppress(CompileError):
+                    return samples, self.scheduled(usual)
+        return met, self.scheduled(self.rules)
+
+    def loops(
+        self,
+        plan: Plan,
+        dump: Dump | None = None,
+        clock: Callable[[str], None] = lambda stage: None,
+        most: int | None = None,
+        proves: bool = True,
+    ) -> Lowered:
+        """Return the loops of a plan for the target, as `loops_of` does."""
+        return loops_of(
+            plan,
+            self.symbol,
+            dump,
+            self.threads,
+            clock,
+            self.target.contracts,
+            self.target.masked_bytes,
+            self.machine.vector_bytes,
+            self.machine.vector_registers,
+            most,
+            proves,
+        )
+
+    def with_cases(
+        self, base: Planned, samples: Mapping[str, int], clock: Callable[[str], None]
+    ) -> tuple[Lowered, tuple[SizeCase, ...], tuple[Planned, ...]]:
+        """Return loops with those of cases of open sizes, as `size_cases.with_cases` does, where the schedule is left to this compiler."""
+        rules, found = self.rules, base.scheduled
+        if rules is None or not rules.at or not rules.cases or self.schedule is not None:
+            return base.lowered, (), ()
+        if not found.of_roles and found.origin != "derived":
+            return base.lowered, (), ()
+
+        def at(sizes: Mapping[str, int], known: Mapping[str, int]) -> Scheduled:
+            return self.scheduled_beside(replace(rules, at=sizes, sampled=not known), known)
+
+        def of_form(form: Form) -> Planned:
+            other = self.scheduled_beside(replace(rules, at={**samples, **dict(form.at)}, sampled=True), form=form)
+            return Planned(other, self.loops(other.plan, proves=False))
+
+        most = most_scanned(base.lowered)
+        lowered, cases, added = with_cases(
+            base,
+            samples,
+            rules.at,
+            at,
+            lambda other: self.loops(other.plan, most=most, proves=False),
+            self.machine,
+            {form: partial(of_form, form) for form in self.forms},
+        )
+        for case in added:
+            prove_bounds(case.lowered.function, case.lowered.given)
+        clock("cases")
+        return lowered, cases, added
+
+    def validated(self, scheduled: Scheduled, lowered: Lowered, form: Form | None = None) -> str:
+        """Return what came of validating loops for the program, or for a form of it."""
+        program = self.program if form is None else form.program
+        return validated(scheduled.plan.served(program), lowered.function, lowered.params, self.stored(program), program)
 
 
 def stored_kernel(

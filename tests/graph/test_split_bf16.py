@@ -20,6 +20,7 @@ from tensorlang.graph.passes.precision.explain import product_precisions
 from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.graph.passes.precision.split_bf16 import TERMS, parts, parts_program, split_bf16
 from tensorlang.graph.precisions import PARTS, Precision
+from tensorlang.graph.sizes import Symbols
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
@@ -100,6 +101,16 @@ def test_parts_made_by_a_kernel_are_those_of_constants(which: tuple[int, ...], a
     program = verify_program(parts_program(Value("x", f32, x.shape), axis, which))
     got = interpret(program, {}, {"x": x})["y"]
     np.testing.assert_array_equal(got.astype(np.float32), parts(x, axis, which).astype(np.float32))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_a_value_of_any_length_are_made_by_one_program(axis: int) -> None:
+    length, which = Symbols({"n": 3}).symbol("n"), (1, 0, 0)
+    program = parts_program(Value("x", f32, (length, 2)), axis, which)
+    assert program.sizes == ("n",)
+    for n in (0, 1, 5):
+        x = random(n, 2)
+        np.testing.assert_array_equal(interpret(program, {"n": n}, {"x": x})["y"], parts(x, axis, which))
 
 
 def test_the_smallest_products_are_added_first() -> None:

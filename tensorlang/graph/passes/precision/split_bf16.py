@@ -27,7 +27,8 @@ from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import Additions
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.passes.precision.products import Product, products
-from tensorlang.graph.programs import axes_of, here, tensor_of
+from tensorlang.graph.programs import axes_of, here, tensor_of, with_sizes
+from tensorlang.graph.sizes import to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import Contraction
 from tensorlang.tensor.nodes import (
@@ -233,15 +234,14 @@ def parts(array: Array, axis: int, which: tuple[int, ...]) -> Array:
 def parts_program(value: Value, axis: int, which: tuple[int, ...]) -> Program:
     """Return what `parts` computes, as a program."""
     axes = axes_of(len(value.shape))
-    source, extent = tensor_of("x", value), value.shape[axis]
-    shape = tuple(Int(n * len(which)) if k == axis else Int(n) for k, n in enumerate(value.shape))
+    source, extent = tensor_of("x", value), to_expr(value.shape[axis])
+    result = _longer(source, "y", axis, len(which))
     pieces = []
     for k, part in enumerate(which):
-        index = tuple(affine.sub(Name(a), k * extent) if a == axes[axis] else i for a, i in zip(axes, here(axes), strict=True))
-        guard = affine.within(axes[axis], k * extent, (k + 1) * extent)
-        pieces.append(Piece(Cast(bf16, _part(Read("x", index), part)), guard))
-    result = Tensor("y", bf16, shape)
-    return Program("split", (), (source,), ("y",), (Definition((result,), axes, tuple(pieces)),))
+        first, end = affine.scale(k, extent), affine.scale(k + 1, extent)
+        index = tuple(affine.sub(Name(a), first) if a == axes[axis] else i for a, i in zip(axes, here(axes), strict=True))
+        pieces.append(Piece(Cast(bf16, _part(Read("x", index), part)), affine.within(axes[axis], first, end)))
+    return with_sizes(Program("split", (), (source,), ("y",), (Definition((result,), axes, tuple(pieces)),)))
 
 
 def _part(x: Expr, part: int) -> Expr:

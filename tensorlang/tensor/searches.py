@@ -58,6 +58,7 @@ from tensorlang.tensor.nodes import (
     Unary,
     as_value,
 )
+from tensorlang.tensor.types import Types, dtype_of, types_of
 from tensorlang.tensor.walk import (
     component_of,
     definers,
@@ -150,7 +151,7 @@ class Bounded:
         """Return what the terms from one place to another come to, where these are all that the filter leaves; None where that takes to
         look at them."""
         e = self.filtered
-        if self.others or len(e.binders) > 1 or len(e.body) > 1 or not _moves_along(e.body[0], self.binder.name):
+        if self.others or len(e.binders) > 1 or len(e.body) > 1 or has_gather(e.body[0]) or not _moves_along(e.body[0], self.binder.name):
             return None
         if not all(_sides(c, self.binder.name, {self.binder.name}) for c in affine.conjuncts(e.where)):
             return None
@@ -174,11 +175,12 @@ class Bounded:
 
 def bounded(program: Program, definition: Definition) -> Iterator[Bounded]:
     """Yield the reductions of a definition that may be bisected, along each binder."""
+    types = types_of(program)
     for e in dict.fromkeys(e for p in definition.pieces for e in reduces(p.value)):
         filtered = _filtered(e)
         inner = any(True for part in (*e.body, *(() if e.filter is None else (e.filter,))) for _ in reduces(part))
         for binder in e.binders if filtered.filter is not None and not inner else ():
-            bounds = tuple(_bounds(filtered, binder))
+            bounds = tuple(_bounds(filtered, binder, types))
             count = binder.extent if affine.constant(binder.lo) == 0 else None
             count = _shortest(program, binder.name, bounds) if count is None else count
             if bounds and count is not None and count > 1:
@@ -225,11 +227,13 @@ def _kept(e: Reduce, body: Expr, condition: Expr) -> Reduce:
     return replace(e, filter=condition if e.filter is None else Binary("and", e.filter, condition), body=(body,))
 
 
-def _bounds(e: Reduce, binder: Binder) -> Iterator[Bound]:
-    """Yield the bounds among the conditions of a filter."""
+def _bounds(e: Reduce, binder: Binder, types: Types) -> Iterator[Bound]:
+    """Yield the bounds among the conditions of a filter: comparisons of what has an order, read where nothing else has to hold."""
     own = {b.name for b in e.binders}
     for part in operands("and", e.filter) if e.filter is not None else ():
-        if not isinstance(part, Compare) or part.op == "!=" or value_names(part):
+        if not isinstance(part, Compare) or part.op == "!=" or value_names(part) or has_gather(part):
+            continue
+        if dtype_of(part.lhs, types) == bool_:
             continue
         for op, key, other in ((part.op, part.lhs, part.rhs), (MIRRORED[part.op], part.rhs, part.lhs)):
             if _is_key(key, binder.name) and index_names(key).isdisjoint(own - {binder.name}) and index_names(other).isdisjoint(own):
@@ -272,9 +276,9 @@ def _sides(cond: Cond, binder: str, own: Collection[str]) -> list[tuple[bool, Af
 
 
 def _is_exact(term: Const, count: int) -> bool:
-    """Tell whether so many times a number is what adding it up comes to."""
+    """Tell whether so many times a number is what adding it up comes to, were it no time: then of floats below 0 it would be -0."""
     most = {"f64": 1 << 53, "f32": 1 << 24}.get(term.dtype.name, 0)
-    return term.dtype.is_integer or (float(term.value).is_integer() and abs(term.value) * count <= most)
+    return term.dtype.is_integer or (float(term.value).is_integer() and 0 < term.value * count <= most)
 
 
 def _is_key(e: Expr, binder: str) -> bool:
@@ -363,7 +367,8 @@ class _Bisecting:
             return Select(known, outcome, self.outlined("all", _under(e, Unary("not", known)), guard)[0])
         few = self.held("few", bool_, (), Binary("and", known, self.few(axes, first, end, found.count)))
         # Conditions may be all that keeps an index from data inside.
-        kept = operands("and", found.filtered.filter or known) if any(map(has_gather, found.filtered.body)) else found.others
+        asks = any(map(has_gather, (*found.filtered.body, *found.others)))
+        kept = operands("and", found.filtered.filter or known) if asks else found.others
         inside = (few, Compare("<=", first, place), Compare("<", place, end), *kept)
         near = self.outlined("found", _under(replace(found.filtered, filter=None), *inside), guard)
         every = self.outlined("all", _under(e, Unary("not", few)), guard)

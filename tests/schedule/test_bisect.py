@@ -49,12 +49,17 @@ WINDOWS = {
     "a range of its own": ("f32", "y[i] = sum(j in 0..min(i, N), t[j] > q[i]) v[j]"),
     "two at once": ("f32", "y[i], z[i] = first_max(j, k[j] == g[i]) (v[j], j)"),
     "places that data say": ("f32", "y[i] = sum(j, k[j] <= i, i < k[j] + 5) v[max(0, min(N - 1, i64(k[j])))]"),
+    "conditions that keep an index inside": ("f32", "y[i] = sum(j, t[j] > q[i], 0 <= k[j], k[j] < N, v[k[j]] > 0) v[j]"),
+    "the last, at an index that they keep inside": ("f32", "y[i] = last(j, t[j] <= q[i], 0 <= k[j], k[j] < N, from 0) v[k[j]]"),
+    "numbers below 0": ("f32", "y[i] = sum(j, t[j] > q[i]) f32(-1)"),
     "an index": ("f32", "y[i] = sum(j, k[j] <= i32(i), i32(i) < k[j] + 2) v[j]"),
 }
 OTHERS = {
     "is part of a recurrence": ("f32", "y[i] = sum(j in 0..i, t[j] <= q[i]) y[j]"),
     "no condition compares": ("f32", "y[i] = sum(j, t[j] != q[i]) v[j]"),
     "no condition compares what": ("f32", "y[i] = sum(j, t[N - 1 - j] <= q[i]) v[j]"),
+    "no condition compares what is read": ("f32", "y[i] = sum(j, 0 <= g[i] and g[i] < M and t[j] <= q[g[i]]) v[j]"),
+    "no condition compares what is read along": ("bool", "y[i] = any(j) ((t[j] > 0) == (q[i] > 0))"),
     "no reduction of `y` is over `j`": ("f32", "y[i] = sum(n) v[n] * q[i]"),
 }
 
@@ -88,6 +93,8 @@ def test_terms_are_found_where_data_ascend_and_results_are_the_same_in_any_case(
         for values in data(program, n):
             want, got = interpret(program, {}, values), interpret(made, {}, values)
             assert all(np.array_equal(want[r], got[r], equal_nan=True) for r in program.results), values
+            floats = [r for r in program.results if want[r].dtype.kind == "f"]
+            assert all(np.array_equal(np.signbit(want[r]), np.signbit(got[r])) for r in floats), values
 
 
 @pytest.mark.parametrize(("why", "of"), OTHERS.items(), ids=OTHERS)

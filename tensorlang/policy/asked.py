@@ -11,6 +11,7 @@ from math import prod
 
 from tensorlang.policy.scatters import ranges_of_data, scattered_axes
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, readers
+from tensorlang.tensor.dead_code import eliminate_dead
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.simplify import can_inline, can_repeat, inline
@@ -30,7 +31,7 @@ def with_asked_terms(program: Program, *, sums: bool) -> tuple[Program, str] | N
         repeats = sums and len(read_by) > 1 and can_repeat(program, definition)
         several = repeats and all(asks_in_one_sum(reader, name) for reader in read_by)
         if (several or can_inline(definition)) and is_sparse(program, definition):
-            made = lift(inline(program, name))
+            made = lift(eliminate_dead(inline(program, name)))
             if not any(name in definition_reads(x) for x in made.definitions):
                 return made, name
     return None

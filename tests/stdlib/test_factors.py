@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import tensorlang as tl
+from tensorlang.graph.passes.clean.inline_locals import inlined_program
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
 from tensorlang.tensor.interp import interpret
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +43,11 @@ def test_factors_make_the_matrix_again_whatever_blocks_it_has(n: int, block: int
 def test_blocks_are_compiled() -> None:
     x = matrices(11, 11)
     check(x, *tl.std.lu_factors(x, block=4))
+
+
+def test_factors_of_no_matrices_have_a_derived_schedule_in_a_model() -> None:
+    program = inlined_program(tl.std.lu_factors.program(matrices(0, 3, 3)))
+    assert proven(program, derive(program, Machine(target="cpu", threads=1)))
 
 
 def test_the_first_pivot_that_is_zero_is_told() -> None:

@@ -10,8 +10,8 @@ product overflows or is subnormal, results differ by more than rounding. By what
 out in copies, is divided once, before the loop (`codegen.loops.hoist`); by what several quotients of an iteration share, once in it:
 equal reciprocals are one value to LLVM.
 
-Conditions, indices and integers that are made of floats are left as they are, as what is proven of indices rests on them; and so is a
-power of two, by which a division is exact.
+Conditions, indices, and whole numbers with all the names and buffers that they are made of are left as they are: a rounding more would
+make them others, and what is proven of indices rests on them. So is a power of two, by which a division is exact.
 """
 
 from __future__ import annotations
@@ -25,32 +25,35 @@ from typing import Literal, TypeAlias
 
 from codegen.dtypes import FORMATS
 from codegen.loops import scalars
-from codegen.loops.nodes import Binary, Cast, Compare, Const, Expr, For, Function, If, IndexValue, Let, Load, Name, Stmt, Store, Var
+from codegen.loops.nodes import Binary, Call, Cast, Compare, Const, Expr, For, Function, If, IndexValue, Let, Load, Name, Stmt, Store, Var
 from codegen.loops.scalars import Value
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import Node, children, map_expr, stores, walk
+from codegen.loops.walk import Node, children, map_expr, statements, stores, walk
 
 _Users: TypeAlias = Mapping[Expr, frozenset[tuple[Expr, int]]]
 """The quotients that divide by a factor, each with how often it does."""
 _COPIES = ("unroll", "vector", "tensor")
 """Loops whose iterations are written out, next to each other."""
+_WHOLE = ("floor", "ceil", "round", "trunc", "fmod")
+"""Functions of floats that jump from one value to the next."""
 
 
 def fewer_quotients(function: Function) -> Function:
     """Return `function` with fewer divisions of floats."""
-    scope = _Scope(Env.of(function))
+    scope = _Scope(Env.of(function), exact=_exact(function.body))
     return replace(function, body=_block(function.body, replace(scope, users=_users(function.body))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is known around a statement: types, loops from the outermost on with the buffers that they store to, what names depend on, and
-    which quotients of the iteration divide by a factor."""
+    """What is known around a statement: types, loops from the outermost on with the buffers that they store to, what names depend on,
+    which quotients of the iteration divide by a factor, and the names and buffers whose values stay exactly what they are."""
 
     env: Env
     loops: tuple[tuple[For, frozenset[str]], ...] = ()
     names: Mapping[str, frozenset[str]] = field(default_factory=dict)
     users: _Users = field(default_factory=dict)
+    exact: frozenset[str] = frozenset()
 
     def inside(self, loop: For) -> _Scope:
         written = frozenset(s.buffer for s in stores(*loop.body))
@@ -124,8 +127,41 @@ def _quotients(e: Expr) -> Iterator[tuple[Expr, _Chain]]:
 
 
 def _is_left(e: Expr) -> bool:
-    """Tell whether an expression is left as it is: a condition, an integer, or what is read."""
-    return isinstance(e, Compare | Load | IndexValue) or (isinstance(e, Cast) and not e.dtype.is_float)
+    """Tell whether an expression is left as it is: a condition, a whole number, or what is read."""
+    return isinstance(e, Compare | Load | IndexValue) or _is_whole(e)
+
+
+def _exact(body: Sequence[Stmt]) -> frozenset[str]:
+    """Return the names and buffers that whole numbers are made of, directly or through others."""
+    pending = _read(*(e for e in walk(*body) if _is_whole(e)))
+    if not pending:
+        return frozenset()
+    sources: dict[str, set[str]] = {}
+    for s in statements(*body):
+        if isinstance(s, Let | Store):
+            sources.setdefault(s.name if isinstance(s, Let) else s.buffer, set()).update(_read(s.value))
+    found: set[str] = set()
+    while pending:
+        found |= pending
+        pending = {source for name in pending for source in sources.get(name, ())} - found
+    return frozenset(found)
+
+
+def _is_whole(e: Node) -> bool:
+    """Tell whether a value is an integer or a whole number that is made of a float: a rounding more or less before may make it the next."""
+    match e:
+        case Cast(dtype):
+            return not dtype.is_float
+        case Call(name):
+            return name in _WHOLE
+        case Binary(op):
+            return op in ("//", "%")
+        case _:
+            return False
+
+
+def _read(*values: Node) -> set[str]:
+    return {part.name if isinstance(part, Name) else part.buffer for part in walk(*values) if isinstance(part, Name | Load)}
 
 
 # ---------------------------------------------------------------- one product
@@ -170,6 +206,8 @@ def _statement(s: Stmt, scope: _Scope) -> Stmt:
             return replace(s, body=_block(s.body, scope.inside(s)))
         case If():
             return replace(s, then=_block(s.then, scope), orelse=_block(s.orelse, scope))
+        case Let(name=name) | Store(buffer=name) if name in scope.exact:
+            return s
         case Store(buffer, index, Binary(op, Load() as here, rest)) if here == Load(buffer, index) and op != "/":
             return replace(s, value=Binary(op, here, _regrouped(rest, scope)))  # reductions keep the form that they are known by
         case Let() | Store():

@@ -43,6 +43,7 @@ def regrouped(first: str, second: str = "d", kind: str = "serial") -> tuple[str,
         pytest.param("d / 0.0_f32", "d / 0.0_f32", id="zero stays"),
         pytest.param("select(d / a[i] < 1.0_f32, d, b[j])", "select(d / a[i] < 1.0_f32, d, b[j])", id="a condition stays"),
         pytest.param("f32(i32(d / 3.0_f32))", "f32(i32(d / 3.0_f32))", id="an integer stays"),
+        pytest.param("floor(d / 3.0_f32)", "floor(d / 3.0_f32)", id="a whole number stays"),
     ],
 )
 def test_where_divisions_are_saved(value: str, after: str) -> None:
@@ -69,3 +70,16 @@ def test_a_product_that_a_reduction_keeps_stays_one_with_what_it_is_of() -> None
     made = fewer_quotients(parse(text.format("y[0] * (x[i] / s[0])")))
     verify(made)
     assert "y[0] = y[0] * (x[i] * (1.0_f32 / s[0]))" in show(made)
+
+
+def test_what_whole_numbers_are_made_of_stays_as_it_is() -> None:
+    text = """func f()(x: f32[8], out q: f32[8], out y: f32[8], out z: f32[8]) {
+    for i in 0 .. 8 serial 8 {
+        let t = x[i] / 3.0_f32
+        q[i] = t / 41.0_f32
+        y[i] = f32(i32(q[i]))
+        z[i] = t / 41.0_f32
+    }
+}"""
+    made = show(fewer_quotients(parse(text)))
+    assert "let t = x[i] / 3.0_f32" in made and "q[i] = t / 41.0_f32" in made and "z[i] = t * " in made

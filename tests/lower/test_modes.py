@@ -164,6 +164,18 @@ def test_quotients_of_a_fast_operator_are_off_by_few_roundings_and_never_at_zero
             assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()
 
 
+def test_integers_of_a_fast_operator_are_those_of_the_quotients_that_are_written() -> None:
+    text = """fast op f(a: i32[N], t: f32[8]) -> (y: f32[N], z: f32[N], w: f32[N]) {
+    q[i] = f32(a[i]) / 41
+    y[i] = t[i32(floor(q[i])) | clamp]
+    z[i] = q[i] * 3
+    w[i] = floor(f32(a[i]) / 41)
+}"""
+    a = np.arange(300, dtype=np.int32)
+    y, _, w = tl.parse(text).f(a, np.arange(8, dtype=np.float32))
+    assert (y == a // 41).all() and (w == a // 41).all()
+
+
 def test_elementary_functions_are_those_of_the_other_modes(strict: tl.Operators) -> None:
     text = """op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
     m[i]    = max(j) x[i, j]

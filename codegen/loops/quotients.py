@@ -25,7 +25,25 @@ from typing import Literal, TypeAlias
 
 from codegen.dtypes import FORMATS
 from codegen.loops import scalars
-from codegen.loops.nodes import Binary, Call, Cast, Compare, Const, Expr, For, Function, If, IndexValue, Let, Load, Name, Stmt, Store, Var
+from codegen.loops.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    IndexValue,
+    Let,
+    Load,
+    Name,
+    Stmt,
+    Store,
+    ValueIndex,
+    Var,
+)
 from codegen.loops.scalars import Value
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import Node, children, map_expr, statements, stores, walk
@@ -132,8 +150,11 @@ def _is_left(e: Expr) -> bool:
 
 
 def _exact(body: Sequence[Stmt]) -> frozenset[str]:
-    """Return the names and buffers that whole numbers are made of, directly or through others."""
-    pending = _read(*(e for e in walk(*body) if _is_whole(e)))
+    """Return the names and buffers that whole numbers are made of, directly or through others; where data are indices also those that
+    conditions are made of, under which an index may be in range."""
+    nodes = list(walk(*body))
+    left = (Compare,) if any(isinstance(e, ValueIndex) for e in nodes) else ()
+    pending = _read(*(e for e in nodes if _is_whole(e) or isinstance(e, left)))
     if not pending:
         return frozenset()
     sources: dict[str, set[str]] = {}

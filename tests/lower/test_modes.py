@@ -176,6 +176,16 @@ def test_integers_of_a_fast_operator_are_those_of_the_quotients_that_are_written
     assert (y == a // 41).all() and (w == a // 41).all()
 
 
+def test_conditions_of_a_fast_operator_keep_indices_in_range_that_are_made_of_the_same_quotients() -> None:
+    text = """fast op f(a: i32[N] in 0..300, t: f32[1]) -> (y: f32[N], z: f32[N]) {
+    q[i] = f32(a[i]) / 41
+    y[i] = if q[i] < 1 then t[i32(f32(a[i]) / 41)] else 9
+    z[i] = q[i] * 3
+}"""
+    y, _ = tl.parse(text).f(np.arange(42, dtype=np.int32), np.ones(1, np.float32))
+    assert y.tolist() == [1.0] * 41 + [9.0]
+
+
 def test_elementary_functions_are_those_of_the_other_modes(strict: tl.Operators) -> None:
     text = """op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
     m[i]    = max(j) x[i, j]

@@ -168,3 +168,14 @@ def test_what_needs_a_recurrence_shares_no_loops_with_what_is_needed_beside_it()
     schedule = derive(program, Machine(target="cpu", threads=1))
     proven(program, schedule)
     assert "together p, z -> i" in map(show, schedule.directives)
+
+
+def test_rows_are_not_copied_first_where_no_loops_order_them_with_what_the_step_needs() -> None:
+    body = """
+    e[0] = g[0]
+    e[t + 1] = u[t, 2, 0] - g[t]   for t in 0..9
+    u[0, i, j] = g[0]   for i in 0..6, j in 0..6
+    u[t + 1, i, j] = u[t - 2, j, 0 | 0] * a[i] + max(u[t - 2, i, i | clamp], e[t]) - e[t + 1]   for t in 0..9, i in 0..6, j in 0..6
+    y[t, i, j] = u[t, i, j]   for t in 0..9, i in 0..6, j in 0..6"""
+    program = operator("e: i32[10], y: i32[9, 6, 6]", body)
+    assert_same(program, proven(program, derive(program, SMALL)), SIZES)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from polyhedral.space import OperationLimit
+from tensorlang.diagnostics import CompileError
 from tensorlang.policy.deriver import Deriver, is_local, with_lifted
 from tensorlang.policy.folds import folded
 from tensorlang.schedule.apply import apply
@@ -50,12 +51,12 @@ def _steps_in_place(d: Deriver, definition: Definition) -> bool:
 
 def _kept(d: Deriver, definition: Definition) -> int:
     """Return how many elements of a recurrence are kept where its loops run in an order that is legal, as many as there are where that
-    cannot be told in time."""
+    cannot be told in time, or no loops order it with what it needs."""
     schedule, sizes = d.since, extents(definition)
-    for member in component_of(d.program, definition):
-        schedule = legal_order(schedule, d.program, member)
     try:
+        for member in component_of(d.program, definition):
+            schedule = legal_order(schedule, d.program, member)
         found = {axis: count for _, axis, count in folded(apply(d.program, schedule, d.layouts), definition, definition.axes)}
-    except OperationLimit:
+    except (OperationLimit, CompileError):
         found = {}
     return prod(found.get(a, sizes[a] or OPEN_EXTENT) for a in definition.axes)

@@ -51,7 +51,19 @@ from tensorlang.tensor.nodes import (
     Tensor,
     Unary,
 )
-from tensorlang.tensor.walk import definers, fresh_for, index_names, nodes, operands, reads, refresh, replaced, substitute, value_names
+from tensorlang.tensor.walk import (
+    chained,
+    definers,
+    fresh_for,
+    index_names,
+    nodes,
+    operands,
+    reads,
+    refresh,
+    replaced,
+    substitute,
+    value_names,
+)
 
 MOST_WINDOWS = 8
 """How many windows of one length make a longer one at most."""
@@ -174,20 +186,13 @@ def _weighted(definition: Definition, piece: Piece, e: Reduce, binder: Binder) -
     if not weighed:
         return None
     names, beyond = (frozenset[str]().union(*map(index_names, some)) for some in (inside, outside))
-    along = _axis_of(definition, replace(e, body=(_product(weighed, e),)), binder)
-    written = replace(e, body=(_product(inside, e),))
+    along = _axis_of(definition, replace(e, body=(chained("*", weighed, e.span),)), binder)
+    written = replace(e, body=(chained("*", inside, e.span),))
     others = {b.name: x for b in e.binders if b is not binder and (x := _axis_of(definition, written, b)) is not None}
     own = {b.name for b in e.binders} - others.keys() - {binder.name}
     if along is None or not others or not own <= names - beyond or len({along[0], *(a for a, _ in others.values())}) <= len(others):
         return None
     return Window(piece, written, binder, *along, others, e, outside)
-
-
-def _product(factors: Sequence[Expr], e: Reduce) -> Expr:
-    value, *others = factors
-    for factor in others:
-        value = Binary("*", value, factor, span=e.span)
-    return value
 
 
 def _parts(e: Reduce) -> tuple[Expr, ...]:
@@ -304,7 +309,7 @@ def _composed(program: Program, definition: Definition, window: Window, lengths:
         made.append(definition_of(value, window.count))
         slots = tuple(places[a].slot(a) if a in places else AffineName(a) for a in axes)
         left = tuple(b for b in e.binders if b.name in window.others)
-        term = _product((*(window.outside or ()), Read(made[-1].tensors[0].name, slots, span=e.span)), e)
+        term = chained("*", (*(window.outside or ()), Read(made[-1].tensors[0].name, slots, span=e.span)), e.span)
         value = replace(e, binders=left, body=(term,), where=TRUE, filter=None)
     asked = replace(definition, pieces=(replace(window.piece, value=replaced(window.piece.value, window.whole, value)),))
     at = program.definitions.index(definition)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 from itertools import pairwise
 
 from codegen.dtypes import i64
@@ -19,7 +18,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Compare, Const, Definition, Expr, IndexValue, Program, Reduce
-from tensorlang.tensor.walk import map_children, map_pieces, nodes, tensor_names
+from tensorlang.tensor.walk import chained, map_children, map_pieces, nodes, tensor_names
 
 Extents = Mapping[str, int]
 """Of the indices that count from 0 up to a number."""
@@ -89,4 +88,4 @@ def _each(digits: list[tuple[str, int]], data: Expr, equation: Compare) -> Expr:
         if k:
             digit = Binary("%", digit, Const(digits[k - 1][1] // weight, i64), span=equation.span)
         parts.append(replace(equation, lhs=IndexValue(AffineName(name)), rhs=digit))
-    return reduce(lambda x, y: Binary("and", x, y, span=equation.span), parts)
+    return chained("and", parts, equation.span)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 from codegen.dtypes import DType, bool_, i32, i64
 from codegen.fresh_names import Fresh
@@ -44,7 +43,6 @@ from tensorlang.tensor.nodes import (
     IndexValue,
     Let,
     Name,
-    Operation,
     Piece,
     Program,
     Project,
@@ -60,6 +58,7 @@ from tensorlang.tensor.nodes import (
 )
 from tensorlang.tensor.types import Types, dtype_of, types_of
 from tensorlang.tensor.walk import (
+    chained,
     component_of,
     definers,
     distance,
@@ -359,9 +358,9 @@ class _Bisecting:
         for bound in found.bounds:
             ascending, searched = ascends[bound.key], self.searched(bound, found, axes)
             (starts if bound.lower else ends).append(Select(ascending, searched, Const(0 if bound.lower else found.count, i64)))
-        first = self.held("first", i64, axes, _folded("max", starts)) if starts else Const(0, i64)
-        end = self.held("end", i64, axes, _folded("min", ends)) if ends else Const(found.count, i64)
-        known = _folded("and", ascends.values())
+        first = self.held("first", i64, axes, chained("max", starts)) if starts else Const(0, i64)
+        end = self.held("end", i64, axes, chained("min", ends)) if ends else Const(found.count, i64)
+        known = chained("and", ascends.values())
         outcome = found.outcome(first, end)
         if outcome is not None:
             return Select(known, outcome, self.outlined("all", _under(e, Unary("not", known)), guard)[0])
@@ -439,11 +438,7 @@ class _Bisecting:
 
 def _under(e: Reduce, *conditions: Expr) -> Reduce:
     """Return the terms of a reduction for which conditions hold."""
-    return replace(e, filter=_folded("and", (*conditions, *(() if e.filter is None else (e.filter,)))))
-
-
-def _folded(op: Operation, parts: Iterable[Expr]) -> Expr:
-    return reduce(lambda a, b: Binary(op, a, b), parts)
+    return replace(e, filter=chained("and", (*conditions, *(() if e.filter is None else (e.filter,)))))
 
 
 def _wide(place: Expr, dtype: DType) -> Expr:

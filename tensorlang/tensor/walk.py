@@ -6,8 +6,9 @@ and `identity` are closed expressions of their own (over `left` and `right` alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
 from operator import is_
 from typing import TypeVar, assert_never
@@ -19,6 +20,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.model import Coordinate, Within
 from tensorlang.bounded_cache import by_identity
+from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -34,6 +36,7 @@ from tensorlang.tensor.nodes import (
     IndexValue,
     Let,
     Name,
+    Operation,
     Program,
     Project,
     Read,
@@ -314,6 +317,11 @@ def operands(op: str, e: Expr) -> Iterator[Expr]:
         yield from operands(op, e.rhs)
     else:
         yield e
+
+
+def chained(op: Operation, parts: Iterable[Expr], span: Span = NOWHERE) -> Expr:
+    """Return one operation on all of some expressions, of which there is at least one, from the first on: what `operands` takes apart."""
+    return reduce(lambda lhs, rhs: Binary(op, lhs, rhs, span=span), parts)
 
 
 def substitute_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:

@@ -8,8 +8,9 @@ Nothing is lifted from where a condition guards it (a guarded piece, a side of a
 filter leaves), unless it is one of the piece that speaks of the remaining axes alone. What is then still inside the body of another
 reduction `tensorlang.tensor.nested` lifts, whatever it uses, unless the two are one (`tensorlang.tensor.flat_reductions`); what is left
 gets its conditions (`tensorlang.tensor.guarded`). Reductions that keep the place of a term begin with the first
-(`tensorlang.tensor.first_terms`), sums of a step where data name the element are choices (`tensorlang.tensor.updates`), and places that a
-binder chooses are indices (`tensorlang.tensor.chosen_places`).
+(`tensorlang.tensor.first_terms`), those over the bits of a number take them at once (`tensorlang.tensor.bit_sums`), sums of a step where
+data name the element are choices (`tensorlang.tensor.updates`), and places that a binder chooses are indices
+(`tensorlang.tensor.chosen_places`).
 
 What is lifted runs also where nothing asks for it, when the axes that it does not use are empty. Where its reads would then leave their
 tensors, it has the condition that they are not; where that does not suffice it stays.
@@ -24,6 +25,7 @@ from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.bounded_cache import by_identity
+from tensorlang.tensor.bit_sums import with_bit_sums
 from tensorlang.tensor.cast_indices import with_plain_indices
 from tensorlang.tensor.chosen_places import with_chosen_places
 from tensorlang.tensor.digits import with_digits
@@ -42,7 +44,7 @@ from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_
 def lift(program: Program) -> Program:
     """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit, but for
     sums of sums and products of products outside of `strict` mode, whose order is free."""
-    program = with_first_terms(with_updates(with_digits(with_chosen_places(with_plain_indices(program)))))
+    program = with_first_terms(with_updates(with_digits(with_chosen_places(with_plain_indices(with_bit_sums(program))))))
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:

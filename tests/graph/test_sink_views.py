@@ -35,7 +35,19 @@ def test_an_activation_and_a_residual_behind_a_view_join_the_product() -> None:
     np.testing.assert_allclose(run(done, feeds)["y"], run(g, feeds)["y"], rtol=1e-5, atol=1e-6)
 
 
-def test_a_kernel_that_reads_along_a_dimension_stays_behind_the_view() -> None:
+def test_what_is_added_along_axes_that_both_shapes_have_joins_the_product() -> None:
+    added = Binary("+", Binary("+", at("a", "i", "j", "k"), at("b", "k")), at("c", "i", "k"))
+    bias = single("bias", [tensor("a", 1, 6, 4), tensor("b", 4), tensor("c", 1, 4)], tensor("y", 1, 6, 4), "ijk", added)
+    nodes = [kernel(matmul(6, 4, 3), "x w", "t"), View("->1x6x4", "t", "v"), kernel(bias, "v b c", "y")]
+    shapes = {"x": (6, 3), "w": (3, 4), "b": (4,), "c": (1, 4)}
+    g = graph(shapes, nodes, ["y"])
+    done = verify(fuse(settle(verify(sink_views(g)))))
+    assert kernels(done) == ["matmul_bias"]
+    feeds = {name: random(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}
+    np.testing.assert_allclose(run(done, feeds)["y"], run(g, feeds)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_kernel_that_reads_along_a_dimension_of_its_own_stays_behind_the_view() -> None:
     nodes = [kernel(matmul(6, 4, 3), "x w", "t"), View("->12x2", "t", "v"), kernel(add_row(12, 2), "v b", "y")]
     g = graph({"x": (6, 3), "w": (3, 4), "b": (2,)}, nodes, ["y"])
     assert sink_views(g).nodes == g.nodes

@@ -9,8 +9,9 @@ X86 = (
     *("amx-tile", "amx-bf16", "amx-fp16", "amx-int8", "amx-fp8", "amx-tf32"),
 )
 ARM = ("neon", "dotprod", "i8mm", "bf16", "fullfp16", "fp16fml", "sve", "sve2", "sme", "sme2")
+WASM = ("simd128", "relaxed-simd")
 CUDA = tuple(ARCHITECTURES)
-FEATURES = (*X86, *ARM)
+FEATURES = (*X86, *ARM, *WASM)
 NAMES = (*(feature.replace("-", "_") for feature in FEATURES), *CUDA)
 """How the language writes them: `amx_bf16` for `amx-bf16`."""
 X86_NAMES = frozenset(feature.replace("-", "_") for feature in X86)

@@ -5,8 +5,9 @@
                                                     four products of bytes extended to i32
     i8 x i8        vpdpbssd, sdot, or vpdpbusd on a + 128 less 128 times the sum of b
     u8 x u8        vpdpbuud, udot, or vpdpbusd on b - 128 plus 128 times the sum of a
-    bytes          pmaddwd on the even ones and on the odd ones, extended to i16
-    i16 x i16      vpdpwssd, pmaddwd                two products extended to i32
+    bytes          pmaddwd, i32x4.dot_i16x8_s on the even ones and on the odd ones, extended to i16
+    i16 x i16      vpdpwssd, pmaddwd, i32x4.dot_i16x8_s
+                                                    two products extended to i32
 
 Integers are exact on every way. For bf16 the ways differ in the last bits: `vdpbf16ps` rounds after each of its two products is added and
 takes subnormal numbers for zero, as `bfdot` does, which rounds both to odd; `fma` keeps them.
@@ -65,6 +66,7 @@ FORMS: tuple[Form, ...] = (
     Form(i16, i16, 16, ("avx512bw",), "llvm.x86.avx512.pmaddw.d.512", "i16", adds=False),
     Form(i16, i16, 8, ("avx2",), "llvm.x86.avx2.pmadd.wd", "i16", adds=False),
     Form(i16, i16, 4, ("sse2",), "llvm.x86.sse2.pmadd.wd", "i16", adds=False),
+    Form(i16, i16, 4, ("simd128",), "llvm.wasm.dot", "i16", adds=False),
     Form(bf16, bf16, 4, ("neon", "bf16"), "llvm.aarch64.neon.bfdot.v4f32.v8bf16", "bfloat"),
     Form(u8, i8, 4, ("neon", "i8mm"), "llvm.aarch64.neon.usdot.v4i32.v16i8", "i8"),
     Form(i8, i8, 4, ("neon", "dotprod"), "llvm.aarch64.neon.sdot.v4i32.v16i8", "i8"),

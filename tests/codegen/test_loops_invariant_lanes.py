@@ -47,16 +47,47 @@ def test_values_that_are_computed_twice_are_kept_once_and_for_the_loops_that_the
         ("x[i, v] / s[i]", "x[i, v] * s[i]"),
         ("x[i, v] / s[i]", "x[i, value(at[0])] / s[i]"),
         ("abs(x[i, v] / s[i] - c[k])", "select(c[k] > 0.0_f32, x[i, v] / s[i], 0.0_f32)"),
-        ("0 .. 5 {", "0 .. N {"),
+        ("0 .. 5 {", "0 .. 1 {"),
         ("0 .. 5 {", "0 .. 5 parallel 5 {"),
-        ("unroll 2", "parallel 2"),
+        ("0 .. 2 unroll 2", "0 .. N"),
     ],
-    ids=["it changes", "it is stored", "it is quick", "data say where", "not always", "perhaps never", "threads", "a loop inside"],
+    ids=["it changes", "it is stored", "it is quick", "data say where", "not always", "once", "threads", "of an open loop"],
 )
 def test_other_values_stay_where_they_are(before: str, instead: str) -> None:
     assert "alloc" not in moved(
         SUMS.replace(before, instead).replace("y[i, v] = y[i, v] +", "y[i, v] =" if "parallel" in instead else "y[i, v] = y[i, v] +")
     )
+
+
+def test_nothing_is_computed_before_a_loop_that_does_not_run() -> None:
+    before, loop = moved(SUMS.replace("0 .. 5 {", "0 .. N {")).split("for k in")
+    assert before.index("if index(0) < index(N)") < before.index("x[i, v] / s[i]") and "/" not in loop
+
+
+def test_values_of_a_loop_that_does_not_begin_at_0_lie_side_by_side() -> None:
+    before, loop = moved(SUMS.replace("0 .. 2 unroll 2", "1 .. 2 serial")).split("for k in")
+    assert "alloc kept: f32[1, 8] stack" in before and "kept[i - 1, v]" in loop
+
+
+@pytest.mark.parametrize(("length", "place"), [(8, "stack"), (8192, "heap"), (65536, "")], ids=["few", "many", "more than a cache holds"])
+def test_values_lie_where_there_is_room_for_as_many(length: int, place: str) -> None:
+    text = moved(
+        SUMS.replace("0 .. 2 unroll 2", "0 .. 2 serial").replace("0 .. 8 vector 8", f"0 .. {length} serial").replace(", v]", ", v % 8]")
+    )
+    assert (f"alloc kept: f32[2, {length}] {place}" in text) if place else "alloc" not in text
+
+
+@pytest.mark.parametrize("other", ["x[i, v] / s[i]", "s[i]"], ids=["in any case", "on one side"])
+def test_what_both_sides_of_a_condition_compute_is_kept(other: str) -> None:
+    chosen = SUMS.replace("abs(x[i, v] / s[i] - c[k])", f"select(c[k] > 0.0_f32, x[i, v] / s[i], 1.0_f32 + {other})")
+    branches = SUMS.replace("y[i, v] = ", f"if c[k] > 0.0_f32 {{ y[i, v] = x[i, v] / s[i] }} else {{ y[i, v] = {other} }} y[i, v] = ")
+    branches = branches.replace("abs(x[i, v] / s[i] - c[k])", "c[k]")
+    assert {moved(body).count("alloc kept") for body in (chosen, branches)} == {int("/" in other)}
+
+
+def test_threads_share_what_is_computed_for_them() -> None:
+    text = moved(SUMS.replace("unroll 2", "parallel 2"))
+    assert "alloc kept: f32[2, 8] heap" in text and text.count("/") == 1
 
 
 def test_a_condition_and_the_index_that_it_is_about_are_made_of_the_same_kept_integer() -> None:
@@ -90,7 +121,11 @@ def test_values_of_a_loop_inside_that_runs_one_by_one_are_stored_on_the_stack() 
     assert "alloc kept: f32[2, 8] stack" in before and "/" not in loop
 
 
-@pytest.mark.parametrize("body", [SUMS, SUMS.replace("unroll 2", "serial")], ids=["in registers", "on the stack"])
+@pytest.mark.parametrize(
+    "body",
+    [SUMS, SUMS.replace("unroll 2", "serial"), SUMS.replace("0 .. 2 unroll 2", "1 .. 2 serial").replace("0 .. 5 {", "N .. 5 {")],
+    ids=["in registers", "on the stack", "of an open loop and one that begins later"],
+)
 def test_every_bit_stays(body: str) -> None:
     rng = np.random.default_rng(1)
     given = {"x": rng.standard_normal((2, 8)), "s": rng.standard_normal(2), "c": rng.standard_normal(5), "y": np.zeros((2, 8))}

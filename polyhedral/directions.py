@@ -123,6 +123,14 @@ class Distances:
                 return factor, offsets
         return None
 
+    def offsets(self, loop: str, outer: Sequence[str]) -> Mapping[int, int] | None:
+        """Return for each part the least offset that, added to a loop, leaves no distance backwards along it inside the loops `outer`, so
+        that all parts may share it; None where none do."""
+        position = self.loops.index(loop)
+        left = ((pair, self._level(pair, outer)) for pair in self.between)
+        least = {pair: _least(d, {position: 1}) for pair, d in left if not d.is_empty()}
+        return _offsets({p for pair in self.between for p in pair}, least)
+
     def _carried(self, order: Sequence[str], separate: int | None) -> Iterable[tuple[str, _Along]]:
         """Yield each loop with the distances that those outside it leave, of parts as far as they share loops, and of each by itself."""
         for p, q in self.between:

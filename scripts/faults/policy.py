@@ -365,7 +365,7 @@ FAULTS = (
     Fault(
         "time-tiles-of-what-is-near",
         "tensorlang/policy/cpu/time_tiles.py",
-        "zip(group, spaces, strict=True)) > most",
+        "zip(group, spaces, strict=True)) > _near_bytes(d)",
         "zip(group, spaces, strict=True)) > 0",
         "steps that a cache holds are tiled",
         ("tests/policy/test_recurrences_derived.py",),

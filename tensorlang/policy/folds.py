@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from polyhedral.expr import Name as AffineName
 from polyhedral.storage import Cells, fold_factor, validate
@@ -10,7 +11,7 @@ from polyhedral.verdict import Proven
 from tensorlang.policy.deriver import Deriver, is_local
 from tensorlang.policy.scatters import scattered_axes
 from tensorlang.schedule.plan import Plan
-from tensorlang.schedule.shape import extents
+from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import distance, index_names, reads
 
@@ -32,6 +33,16 @@ def folded(plan: Plan, definition: Definition, folded: Sequence[str]) -> Iterato
             yield from ((t.name, axis, count) for t in definition.tensors)
         else:
             moduli[position] = None
+
+
+def least_folded(plan: Plan, definition: Definition, orders: Sequence[Sequence[str]]) -> list[tuple[str, str, int]]:
+    """Return what `folded` yields for the one of several orders of axes for which the fewest elements are kept, the first of equal ones."""
+    sizes = extents(definition)
+
+    def kept(found: Sequence[tuple[str, str, int]]) -> int:
+        return prod({**sizes, **{axis: count for _, axis, count in found}}[a] or OPEN_EXTENT for a in definition.axes)
+
+    return min(([*folded(plan, definition, order)] for order in orders), key=kept)
 
 
 def kept_by_steps(d: Deriver, group: Sequence[Definition]) -> list[str]:

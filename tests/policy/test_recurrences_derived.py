@@ -112,17 +112,19 @@ MANY_STEPS = STENCIL.replace("1..9", "1..33").replace("u[8,", "u[32,")
 def test_steps_of_a_stencil_that_no_cache_holds_run_in_tiles_of_several_of_them() -> None:
     program = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", MANY_STEPS, {"N": 5000})
     found = directives(program)
-    assert found[:2] == ["skew u.i by u.t", "tile u (t, i) by (8, 16) -> t_b, i_b, t_s, i_s"]
+    assert found[:2] == ["skew u.i by u.t", "tile u (t, i) by (7, 16) -> t_b, i_b, t_s, i_s"]
     assert "order u.t_b, u.i_b, u.t_s, u.i_s, u.j_o, u.j_v" in found
     assert "distribute u at u.i_s" in found
     assert "fold u at t by 2" in found
     threads = directives(program, Machine(target="cpu", threads=2))
+    assert threads[1] == "tile u (t, i) by (8, 16) -> t_b, i_b, t_s, i_s"
     assert threads[2:4] == ["skew u.i_b by u.t_b", "parallel u.t_b"]
 
 
-def test_steps_that_a_cache_holds_or_that_are_few_run_one_after_the_other() -> None:
-    for body, size in ((MANY_STEPS, 500), (STENCIL.replace("1..9", "1..7").replace("u[8,", "u[6,"), 5000)):
-        found = directives(operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", body, {"N": size}))
+def test_steps_that_a_cache_holds_or_that_are_too_few_for_threads_run_one_after_the_other() -> None:
+    for body, size, threads in ((MANY_STEPS, 500, 1), (STENCIL.replace("1..9", "1..7").replace("u[8,", "u[6,"), 5000, 2)):
+        program = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", body, {"N": size})
+        found = directives(program, Machine(target="cpu", threads=threads))
         assert not any(d.startswith("tile u") for d in found)
 
 

@@ -18,16 +18,14 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit, limited
 from tensorlang.lower.prefetch import LINE_BYTES
 from tensorlang.policy.cpu.blocks import derive_blocks
-from tensorlang.policy.cpu.inner_cost import InnerLoops
-from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.joint_rows import derive_joint_rows
 from tensorlang.policy.cpu.lines import derive_lines
-from tensorlang.policy.cpu.nests import Loops, derive_member, is_local_map, loops_of, statements_of, updated
+from tensorlang.policy.cpu.nests import derive_member, statements_of, updated
 from tensorlang.policy.cpu.outer_lanes import derive_outer_lanes
 from tensorlang.policy.cpu.recurrence_storage import add_storage
 from tensorlang.policy.cpu.shared_steps import derive_shared_steps, join, own_point
 from tensorlang.policy.cpu.step_maps import derive_step_maps, step_maps
 from tensorlang.policy.cpu.step_sums import derive_step_sums, step_sums
-from tensorlang.policy.cpu.time_tiles import add_time_tile, best_shared_tile
 from tensorlang.policy.cpu.wavefronts import (
     Wavefront,
 )
@@ -66,7 +64,7 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
             derive_member(d, plan, member, group, written=True)
         add_storage(d, [(member, None) for member in group if is_local(d, member)])
         return
-    if len(group) > 1 and (_derive_steps(d, plan, group) or derive_shared_steps(d, plan, group)):
+    if len(group) > 1 and (derive_joint_rows(d, plan, group) or derive_shared_steps(d, plan, group)):
         return
     if len(group) > 2 and not d.at_once and derive_lines(d, plan, group):
         return
@@ -291,55 +289,6 @@ def _names_together(schedule: Schedule, part: Sequence[Definition]) -> bool:
     """Tell whether one of those that need each other shares loops: of a component one names them for all."""
     names = {syntax.Id(m.tensors[0].name) for m in part}
     return any(x.name == "together" and not names.isdisjoint(x.operands) for x in schedule.directives)
-
-
-def _derive_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
-    """Add the directives for fields that take turns in tiles of several steps; tell whether they run so."""
-    found = [loops_of(plan, member, group) for member in group] if all(is_local_map(d, member) for member in group) else [None]
-    known = [loops for loops in found if loops is not None]
-    if len(known) < len(found) or any(len(loops.outside) != 1 or len(loops.axes) < 2 for loops in known):
-        return False
-    if any(loops.free(loops.axes, None) != list(loops.axes) for loops in known):
-        return False
-    (step,) = known[0].outside
-    first, time = owned(step, tensor_table(d.program))
-    group = sorted(group, key=lambda member: member.tensors[0].name != first)
-    known.sort(key=lambda loops: loops.name != first)
-    names, spaces = [loops.name for loops in known], [loops.axes[0] for loops in known]
-    inner = [_inside(d, member, loops) for member, loops in zip(group, known, strict=True)]
-    if (
-        first != names[0]
-        or time not in group[0].axes
-        or not all(x.vector and x.vector[0] in loops.axes[1:] for x, loops in zip(inner, known, strict=True))
-    ):
-        return False
-    shared = replace(d, schedule=d.schedule.together(*names, into=(spaces[0],)))
-    placed = apply(d.program, shared.since, d.layouts)
-    own = {name: k for k, member in enumerate(group) for name in statements_of(placed, member)}
-    try:
-        with limited():
-            tile = best_shared_tile(d, group, time, spaces, distances_of(placed.placed, own))
-    except OperationLimit:
-        return False
-    if tile is None:
-        return False
-    for name, space, offset in zip(names, spaces, tile.offsets, strict=True):
-        d.add(d.schedule.shift(full(name, space), offset) if offset else d.schedule)
-    d.add(d.schedule.together(*names, into=(spaces[0],)))
-    within = add_time_tile(d, group[0], tile)
-    d.add(in_order(d.schedule, first, within))
-    for member, loops, one in zip(group, known, inner, strict=True):
-        outer = add_inner_loops(d, member, loops.axes[1:], one)
-        d.add(d.schedule.distribute(loops.name, at=full(loops.name, outer[0])) if len(member.pieces) > 1 else d.schedule)
-    placed = apply(d.program, d.since, d.layouts)
-    for member in group:
-        for name, axis, count in folded(placed, member, member.axes):
-            d.add(d.schedule.fold(name, axis, count))
-    return True
-
-
-def _inside(d: Deriver, member: Definition, loops: Loops) -> InnerLoops:
-    return replace(best_inner_loops(d, member, loops.axes[1:]), rows=())
 
 
 def _keeps_steps(d: Deriver, definition: Definition, front: Wavefront) -> bool:

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 
 from polyhedral.directions import Distances
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition
@@ -82,6 +82,20 @@ def best_shared_tile(d: Deriver, group: Sequence[Definition], time: str, spaces:
     return _largest(d, group, TimeTile(time, spaces[0], found[0], 0, 0, offsets), spaces)
 
 
+def best_row_offsets(
+    d: Deriver, group: Sequence[Definition], step: str, time: str, spaces: Sequence[str], distances: Distances
+) -> tuple[int, ...] | None:
+    """Return how many rows each of several fields runs behind where one thread computes them row by row, step by step; None where several
+    threads share the rows of a step, a near cache holds it, or not the rows that lie between. `step`: the loop over steps; others as
+    `best_shared_tile` has them."""
+    if d.machine.threads > 1 or not _is_large(d, group, time, spaces):
+        return None
+    found, row = distances.offsets(full(group[0].tensors[0].name, spaces[0]), (step,)), _row_bytes(group, time, spaces) or 0
+    if found is None or (max(found.values()) + 1) * row > CACHE_SHARE * d.machine.cache_bytes:
+        return None
+    return tuple(found.get(k, 0) for k in range(len(group)))
+
+
 def _row_bytes(group: Sequence[Definition], time: str, spaces: Sequence[str]) -> int | None:
     """Return the bytes of a row of all fields; None where their sizes are not known."""
     total = 0
@@ -94,20 +108,38 @@ def _row_bytes(group: Sequence[Definition], time: str, spaces: Sequence[str]) ->
     return total
 
 
+def may_be_large(d: Deriver, group: Sequence[Definition]) -> bool:
+    """Tell whether all steps together are so much that one of them may be more than the second-level cache holds."""
+    return KEPT_STEPS * bytes_of(d, [x.tensors[0].name for x in group]) > _near_bytes(d)
+
+
 def _is_large(d: Deriver, group: Sequence[Definition], time: str, spaces: Sequence[str]) -> bool:
     """Tell whether a step is much more than the second-level cache holds."""
-    row, most = _row_bytes(group, time, spaces), min(NEAR_STEPS * d.machine.l2_bytes, d.machine.cache_bytes)
-    return row is not None and row * max(extents(x)[space] or 0 for x, space in zip(group, spaces, strict=True)) > most
+    row = _row_bytes(group, time, spaces)
+    return row is not None and row * max(extents(x)[space] or 0 for x, space in zip(group, spaces, strict=True)) > _near_bytes(d)
+
+
+def _near_bytes(d: Deriver) -> int:
+    """Return how much a step may be that runs as a whole."""
+    return min(NEAR_STEPS * d.machine.l2_bytes, d.machine.cache_bytes)
 
 
 def _largest(d: Deriver, group: Sequence[Definition], tile: TimeTile, spaces: Sequence[str]) -> TimeTile | None:
     row, count = _row_bytes(group, tile.time, spaces) or 0, extents(group[0])[tile.time] or 0
     near, far = d.machine.l2_bytes, CACHE_SHARE * d.machine.cache_bytes / d.machine.threads
     for room, counts in ((near, ROWS), (far, FAR_ROWS)):
-        for steps in (s for s in STEPS if 2 * s <= count):
+        for steps in _steps(count, d.machine.threads):
             for rows in (r for r in counts if (r + tile.factor * steps + max(tile.offsets)) * row <= room):
                 return replace(tile, steps=steps, rows=rows)
     return None
+
+
+def _steps(count: int, threads: int) -> list[int]:
+    """Return how many of `count` steps a tile may take: of one thread so many that tiles are as long as each other, or nearly so; several
+    share no fewer than two of them."""
+    if threads > 1:
+        return [s for s in STEPS if 2 * s <= count]
+    return [s for s in dict.fromkeys(ceil(count / ceil(count / most)) for most in STEPS) if s > 1]
 
 
 def add_time_tile(d: Deriver, definition: Definition, found: TimeTile) -> list[str]:

@@ -72,7 +72,7 @@ def _of_each(term: Expr, binder: str, values: Iterable[int], others: Collection[
     nor chosen by `others`."""
     if not any(_is_chosen(slot, {binder}) for slot in _moving(term)):
         return term
-    *cases, last = [(value, _settled(substitute(term, {binder: Int(value)}))) for value in values]
+    *cases, last = [(value, settled(substitute(term, {binder: Int(value)}))) for value in values]
     if any(not tensor_names(slot.value) and not _is_chosen(slot, others) for _, case in (*cases, last) for slot in _moving(case)):
         return term
     result = last[1]
@@ -96,25 +96,25 @@ def _is_chosen(slot: Dynamic, binders: Collection[str]) -> bool:
     return any(isinstance(n, Select) and not index_names(n.cond).isdisjoint(binders) for n in nodes(slot.value))
 
 
-def _settled(e: Expr) -> Expr:
+def settled(e: Expr) -> Expr:
     """Return an expression with the choices made that numbers decide, and with indices where no data say what they are."""
     match e:
         case Select(cond, then, orelse):
-            known = _settled(cond)
+            known = settled(cond)
             if isinstance(known, Const):
-                return _settled(then if known.value else orelse)
-            return replace(e, cond=known, then=_settled(then), orelse=_settled(orelse))
+                return settled(then if known.value else orelse)
+            return replace(e, cond=known, then=settled(then), orelse=settled(orelse))
         case Let(name, value, body):
-            known = _settled(value)
+            known = settled(value)
             if isinstance(known, IndexValue):
-                return _settled(substitute_names(body, {name: known}))
-            return replace(e, value=known, body=_settled(body))
+                return settled(substitute_names(body, {name: known}))
+            return replace(e, value=known, body=settled(body))
         case Holds(cond):
             return Const(affine.holds(cond, {}), bool_, span=e.span) if not affine.name_set(cond) else e
         case Const(int() as number, dtype) if dtype == i64 and abs(number) < LARGEST:
             return IndexValue(Int(number), span=e.span)
         case _:
-            return _index(map_children(_settled, e))
+            return _index(map_children(settled, e))
 
 
 def _index(e: Expr) -> Expr:

@@ -8,8 +8,9 @@ Nothing is lifted from where a condition guards it (a guarded piece, a side of a
 filter leaves), unless it is one of the piece that speaks of the remaining axes alone. What is then still inside the body of another
 reduction `tensorlang.tensor.nested` lifts, whatever it uses, unless the two are one (`tensorlang.tensor.flat_reductions`); what is left
 gets its conditions (`tensorlang.tensor.guarded`). Reductions that keep the place of a term begin with the first
-(`tensorlang.tensor.first_terms`), those over the bits of a number take them at once (`tensorlang.tensor.bit_sums`), sums of a step where
-data name the element are choices (`tensorlang.tensor.updates`), and places that a binder chooses are indices
+(`tensorlang.tensor.first_terms`), and what is read at such a place, of few, is a choice (`tensorlang.tensor.selected_places`), as are sums
+of a step where data name the element (`tensorlang.tensor.updates`); those over the bits of a number take them at once
+(`tensorlang.tensor.bit_sums`), and places that a binder chooses are indices
 (`tensorlang.tensor.chosen_places`).
 
 What is lifted runs also where nothing asks for it, when the axes that it does not use are empty. Where its reads would then leave their
@@ -36,6 +37,7 @@ from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nested import Lifting, contiguous, lift_nested
 from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Project, Read, Reduce, Select, Tensor, TupleOf, as_value
 from tensorlang.tensor.prove import reads_in_bounds
+from tensorlang.tensor.selected_places import with_selected_places
 from tensorlang.tensor.updates import with_updates
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, tensor_names, value_names
 
@@ -45,6 +47,7 @@ def lift(program: Program) -> Program:
     """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit, but for
     sums of sums and products of products outside of `strict` mode, whose order is free."""
     program = with_first_terms(with_updates(with_digits(with_chosen_places(with_plain_indices(with_bit_sums(program))))))
+    program = with_selected_places(program)
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:

@@ -133,7 +133,8 @@ def _tree(order: list[Stage], statements: Mapping[str, Statement], nests: Mappin
 
 
 def _made(stage: Stage) -> set[str]:
-    return {t.name for d in stage.definitions for t in d.tensors}
+    """Return the tensors of a stage; of those that one equation makes the first, which accesses of any of them name."""
+    return {d.tensors[0].name for d in stage.definitions}
 
 
 def _feeds(stage: Stage, within: list[StatementInfo], statements: Mapping[str, Statement], order: list[Stage]) -> bool:
@@ -183,7 +184,8 @@ def _recurs(stage: Stage) -> bool:
     others, which read one another at their own points."""
     if stage.inside is not None and len(stage.definitions) > 1:
         return False
-    return any(_made(stage) & set(definition_reads(d)) for d in stage.definitions)
+    made = {t.name for d in stage.definitions for t in d.tensors}
+    return any(made & definition_reads(d) for d in stage.definitions)
 
 
 def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) -> dict[str, int]:

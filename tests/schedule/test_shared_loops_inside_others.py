@@ -60,3 +60,17 @@ def test_tensors_that_need_each_other_elsewhere_stay_at_the_root() -> None:
     op = tl.parse(APART, threads=1).apart.schedule("together u, v -> i\nsplit y.i by 4 -> ib, ii\nat u at y.ib")
     with pytest.raises(CompileError, match="need each other at other points than their own"):
         op(np.ones(9, np.float32))
+
+
+LEAST = """
+op least(x: f32[N, 4]) -> (y: f32[N - 2]) where N >= 2 {
+    v[i], at[i] = first_min(k) (x[i, k], k)
+    y[i] = v[i] + f32(at[i + 2])   for i in 0..N-2
+}
+"""
+
+
+def test_what_one_equation_makes_together_is_computed_inside_by_its_first_name() -> None:
+    op = tl.parse(LEAST, threads=1).least.schedule("split y.i by 4 -> ib, ii\nat v at y.ib")
+    x = np.random.default_rng(1).integers(-3, 3, (13, 4)).astype(np.float32)
+    assert (op(x) == x.min(1)[:-2] + x.argmin(1)[2:]).all()

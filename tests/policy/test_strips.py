@@ -163,6 +163,11 @@ OF_ONE_PLANE = {
         u[c, i, j] = x[i + 1, j | 0] * (i32(c) + 2)   for c in 0..1, i in 0..M, j in 0..N
         v[c, i, j] = sum(p in 0..3) u[c, i + p - 1, j | 0]   for c in 0..1, i in 0..M, j in 0..N
         y[c, i, j] = v[c, i, j] * 2 - 1"""),
+    "rows that planes make for their own": ("x: i32[M, N]) -> (y: i32[3, M, N])", """
+        u[i, j] = x[i + 1, j | 0] - 2 * x[i, j]   for i in 0..M, j in 0..N
+        v[i, j] = u[i - 1, j | clamp] + 3 * u[i, j]
+        h[c, i, j] = if (i + j) % 2 == 0 then u[i, j] * i32(c) else v[i, j]   for c in 0..3, i in 0..M, j in 0..N
+        y[c, i, j] = max(p in 0..3) h[c, i, j + p - 1 | clamp]   for c in 0..3, i in 0..M, j in 0..N"""),
 }  # fmt: skip
 
 
@@ -172,6 +177,19 @@ def test_strips_of_all_planes_are_computed_together(signature: str, body: str, t
     program = operator(signature, body)
     schedule = derive(program, replace(SMALL, l2_bytes=4000, threads=threads))
     assert any(show(d).startswith("at ") for d in schedule.directives)
+    assert_same(program, proven(program, schedule), SIZES)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_windows_over_planes_of_which_the_least_has_a_place_are_computed_in_strips_plane_by_plane(threads: int) -> None:
+    body = """
+    u[k, i, j] = abs(x[i, j] - z[i, j - k | clamp])   for k in 0..5, i in 0..M, j in 0..N
+    s[k, i, j] = sum(p in 0..3, q in 0..3) u[k, i + p - 1, j + q - 1 | clamp]   for k in 0..5, i in 0..M, j in 0..N
+    v[i, j], at[i, j] = first_min(k in 0..5) (s[k, i, j], k)   for i in 0..M, j in 0..N
+    y[i, j] = i32(at[i + 1, j | clamp]) - v[i, j]"""
+    program = operator("x: i32[M, N], z: i32[M, N]) -> (y: i32[M, N])", body)
+    schedule = derive(program, replace(SMALL, l2_bytes=16_000, threads=threads))
+    assert {"at v at y.i_b", "at s at y.i_b", "at u at s.k"} <= {show(d) for d in schedule.directives}
     assert_same(program, proven(program, schedule), SIZES)
 
 

@@ -50,7 +50,7 @@ def _members(strips: Sequence[Strip]) -> list[Definition]:
 
 def _chains(d: Deriver, found: Sequence[Strip]) -> Iterator[list[Strip]]:
     """Yield the strips that read one another, of maps and windows alone: several tensors that no near cache holds together."""
-    plain = [s for s in found if s.row == 0 and all(is_windowed(d, m, 0, 0) for m in _members([s])) and not _has_other_loops(d, s)]
+    plain = [s for s in found if s.row == 0 and all(_has_rows(d, m) for m in _members([s])) and not _has_other_loops(d, s)]
     chains: list[list[Strip]] = []
     for strip in plain:
         names = {t.name for m in _members([strip]) for t in m.tensors}
@@ -61,6 +61,11 @@ def _chains(d: Deriver, found: Sequence[Strip]) -> Iterator[list[Strip]]:
         local = [m.tensors[0].name for m in _members(chain) if m.tensors[0].name not in d.program.results]
         if local and bytes_of(d, local) > d.machine.l2_bytes:
             yield chain
+
+
+def _has_rows(d: Deriver, definition: Definition) -> bool:
+    """Tell whether an equation makes the rows of one tensor, one after the other."""
+    return len(definition.tensors) == 1 and is_windowed(d, definition, 0, 0)
 
 
 def _has_other_loops(d: Deriver, strip: Strip) -> bool:

@@ -7,8 +7,8 @@ A strip computes the rows of a tensor anew that it shares with its neighbours, s
 nothing of each other, and threads share them. Of a tensor that is read at another rate, `g[i // 2, j]` or `g[8 * i + k, j]`, a strip needs
 half as many rows, or eight times as many, and it has so many itself that these are whole numbers. Of planes that no cache holds,
 `y[c, i, j]` made of those of the same `c`, each is computed in strips of its own; where all are made of one plane, or one of all, a strip
-has the rows of all of them. Rows that are recurrences of their own (filters, running sums) are computed so, too: their lanes are the rows
-of a strip, which has as many at least.
+has the rows of all of them, those of what is made for one plane after the other. Rows that are recurrences of their own (filters, running
+sums) are computed so, too: their lanes are the rows of a strip, which has as many at least.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth:
     further in of which there is one, where what is inside has none of those before it: planes that are made of one."""
     if group.head.tensors[0].name in d.layouts:
         return Strip(group)
-    places = (depth,) if depth or len(group.members) > 1 else range(len(group.head.axes) - 1)
+    places = (depth,) if depth else range(min(group.depth, len(group.head.axes) - 1))
     found = (_strip_along(d, group, groups, depth, place) for place in places if _is_in_rows(d, group, depth, place))
     return next((strip for strip in found if strip.rows), Strip(group))
 
@@ -119,21 +119,27 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth:
 def _strip_along(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth: int, row: int) -> Strip:
     readers_of = readers(d.program)
     inside: list[FusionGroup] = []
-    reach = {m.tensors[0].name: Reach(axis=row) for m in group.members}
+    reach = {t.name: Reach(axis=row) for m in group.members for t in m.tensors}
     for made in reversed(groups[: groups.index(group)]):
-        name = made.head.tensors[0].name
-        if name in d.program.results or name in d.layouts:
+        names = {t.name for t in made.head.tensors}
+        if names & {*d.program.results, *d.layouts}:
             continue
-        if not readers_of.get(name) or not set(readers_of[name]) - {name} <= reach.keys():
+        read = [name for name in names if {*readers_of.get(name, ())} - names]
+        if not read or not {r for name in read for r in readers_of[name]} - names <= reach.keys():
             continue
-        span = span_of(d, name, reach, depth)
+        span = joined([span_of(d, name, reach, depth) for name in read])
         if span is None or span.high - span.low > ROWS[0]:
             continue
         own_rows = depth == 0 and span.rate == 1 and span.axis == 0 and _has_own_rows(d, made)
         if own_rows or _is_in_rows(d, made, depth, span.axis):
             inside.append(made)
-            reach |= {m.tensors[0].name: span for m in made.members}
-    if not inside or bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) <= d.machine.l2_bytes:
+            reach |= {t.name: span for m in made.members for t in m.tensors}
+        elif _is_in_planes(d, made, span.axis):
+            inside.append(made)
+            reach |= {t.name: span for t in made.head.tensors}
+            for m in reversed(made.members):
+                reach |= {t.name: own for t in m.tensors if t.name not in reach and (own := span_of(d, t.name, reach, made.depth))}
+    if not inside or bytes_of(d, [t.name for g in inside for m in g.members for t in m.tensors]) <= d.machine.l2_bytes:
         return Strip(group)
     return sized(d, Strip(group, tuple(reversed(inside)), reach=reach, depth=depth, row=row))
 
@@ -151,10 +157,10 @@ def _kept(d: Deriver, strip: Strip, rows: int, points: Set[str]) -> Iterator[tup
     moving: set[str] = set()
     inside, reach = strip.inside[::-1], strip.reach
     for definition in (m for g in inside for m in reversed(g.members) if m is g.head or g.fused):
-        name = definition.tensors[0].name
-        readers = [x for x in d.program.definitions if x.tensors[0].name in reach and name in definition_reads(x)]
+        name, own = definition.tensors[0].name, {t.name for t in definition.tensors}
+        readers = [x for x in d.program.definitions if x.tensors[0].name in reach and own & definition_reads(x)]
         axis = reach[name].axis
-        slots = [r.index[axis] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor == name]
+        slots = [r.index[axis] for x in readers for p in x.pieces for r in reads(p.value) if r.tensor in own]
         if any(x.tensors[0].name in moving for x in readers) or any(_has_edges(slot) for slot in slots):
             moving |= {m.tensors[0].name for g in inside if definition in g.members for m in g.members}
             if name in points | strip.rows_of.keys():
@@ -170,9 +176,17 @@ def _has_edges(slot: Affine | Dynamic | Cond) -> bool:
 
 def _is_in_rows(d: Deriver, group: FusionGroup, depth: int, row: int) -> bool:
     """Tell whether a group goes through its rows one after the other, and makes each of a few others."""
-    if group.transformed is not None or group.online is not None or group.fused or group.joint:
-        return False
-    return (row == depth or len(group.members) == 1) and all(is_windowed(d, m, depth, row) for m in group.members)
+    return _is_plain(group) and row < max(group.depth, depth + 1) and all(is_windowed(d, m, depth, row) for m in group.members)
+
+
+def _is_in_planes(d: Deriver, group: FusionGroup, row: int) -> bool:
+    """Tell whether a group goes through planes, in each of which all its tensors have rows, and makes each element of a few others."""
+    alike = all(len(m.axes) == len(group.head.axes) for m in group.members)
+    return _is_plain(group) and alike and group.depth <= row and all(is_windowed(d, m, group.depth, row) for m in group.members)
+
+
+def _is_plain(group: FusionGroup) -> bool:
+    return group.transformed is None and group.online is None and not (group.fused or group.joint or group.asked)
 
 
 def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
@@ -188,7 +202,7 @@ def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
 
 def is_windowed(d: Deriver, definition: Definition, depth: int, row: int) -> bool:
     """Tell whether a tensor of several axes is computed row by row along the one at `row`, and each element of a few others."""
-    if len(definition.axes) < row + 2 or len(definition.pieces) != 1 or len(definition.tensors) != 1:
+    if len(definition.axes) < row + 2 or len(definition.pieces) != 1:
         return False
     if recurs(d.program, definition) or is_product(definition):
         return False
@@ -246,17 +260,19 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
     """Return how many rows a strip has; 0 where too few fit a near cache."""
     group, inside, reach = strip.group, strip.inside, strip.reach
     table = tensor_table(d.program)
-    every = {m.tensors[0].name for g in (*inside, group) for m in g.members}
+    every = {t.name for g in (*inside, group) for m in g.members for t in m.tensors}
     every |= {n for x in d.program.definitions if x.tensors[0].name in every for n in definition_reads(x)}
     every -= points
-    single = {m.tensors[0].name for g in (*inside, group) if g.depth and not g.fused for m in g.members if m is not g.head}
+    others = [(g, m) for g in (*inside, group) if g.depth and not g.fused for m in g.members if m is not g.head]
+    in_planes = {t.name: g.depth for g, m in others if g.depth <= reach[g.head.tensors[0].name].axis for t in m.tensors}
+    single = {t.name for _, m in others for t in m.tensors} - in_planes.keys()
     single |= {m.tensors[0].name for g in inside if any(m.tensors[0].name in strip.rows_of for m in g.members) for m in g.members}
     height, depth = extents(group.head)[group.head.axes[strip.row]] or 0, strip.depth
     reach = {**reach, **{n: span_of(d, n, reach, depth) or Reach(axis=depth) for n in every - reach.keys()}}
 
     def row_bytes(name: str) -> int:
         shape = table[name].shape
-        apart = (*shape[:depth], *shape[reach[name].axis : reach[name].axis + 1])
+        apart = (*shape[: in_planes.get(name, depth)], *shape[reach[name].axis : reach[name].axis + 1])
         return bytes_of(d, (name,)) // max(1, prod(affine.constant(e) or 1 for e in apart))
 
     row = {n: row_bytes(n) for n in every if table[n].shape}
@@ -269,7 +285,7 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
         whole = {n: reach[n]._replace(low=low, high=high) for n in row}
         return sum(size if name in single else size * whole[name].rows(rows) for name, size in row.items())
 
-    is_far = bytes_of(d, [m.tensors[0].name for g in inside for m in g.members]) > far
+    is_far = bytes_of(d, [t.name for g in inside for m in g.members for t in m.tensors]) > far
     for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ROWS if is_far else ())):
         whole = (r for r in counts if all((r * x.rate).denominator == 1 for x in made))
         fits = (r for r in whole if needed <= r and 2 * r <= height and size_bytes(r) <= room)
@@ -290,7 +306,9 @@ def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:
     for made in (g.head.tensors[0].name for g in strip.inside if not g.fused and g.head.tensors[0].name not in strip.rows_of):
         d.add(d.schedule.at(made, full(name, over)))
     for definition, count in strip.kept:
-        d.add(d.schedule.fold(definition.tensors[0].name, definition.axes[strip.reach[definition.tensors[0].name].axis], count))
+        axis = definition.axes[strip.reach[definition.tensors[0].name].axis]
+        for tensor in definition.tensors:
+            d.add(d.schedule.fold(tensor.name, axis, count))
     return over
 
 

@@ -109,6 +109,16 @@ def test_a_row_whose_place_is_looked_for_is_copied_for_that_alone_where_others_r
     assert_same(made, proven(made, derive(made, MACHINE)), {})
 
 
+def test_a_row_that_is_copied_for_one_equation_has_the_axes_of_its_reads_there() -> None:
+    running = """x: f32[N, K]) -> (at: i64[N])
+    high[a, 0] = x[a, 0]
+    high[a, j] = max(high[a, j - 1], x[a, j])   for j in 1..K
+    at[a] = argmax(j) (high[a, j] - x[a, j])"""
+    made = program(running, 40, 50)
+    assert "pack x in at.a at at.a_o as [j, a]" in directives(made)
+    assert_same(made, proven(made, derive(made, MACHINE)), {})
+
+
 @pytest.mark.parametrize(
     "image",
     [

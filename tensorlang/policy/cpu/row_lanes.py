@@ -23,7 +23,7 @@ from tensorlang.policy.cpu.cost import MOST_STRIDE
 from tensorlang.policy.cpu.narrow_rows import MOST_ELEMENTS
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.policy.groups import FusionGroup, reads_own_rows, recurs
-from tensorlang.schedule.pack import axes_of_copy
+from tensorlang.schedule.pack import Along, axes_of_copy
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import OPEN_EXTENT, extents, readers
 from tensorlang.tensor.nodes import Definition, Read
@@ -115,7 +115,7 @@ def derive_row_lanes(d: Deriver, group: FusionGroup) -> None:
             d.add(d.schedule.unroll(*(full(name, a) for a in inner)))
         d.add(d.schedule.vectorize(full(name, f"{row}_v")))
     for read, row in turned.items():
-        _add_transposed(d, read, row, lanes, block, None if _is_read_alone(d, group, read.tensor) else full(head.tensors[0].name, row))
+        _add_transposed(d, read, row, lanes, block, None if _is_read_alone(d, group, read.tensor) else Along(head.tensors[0].name, row))
     blocks = -(-(extents(head)[head.axes[at]] or OPEN_EXTENT) // lanes)
     mark_parallel(d, (*(m for m in group.members if m is not head), head), outer(head), {**extents(head), f"{head.axes[at]}_o": blocks})
 
@@ -151,14 +151,14 @@ def _crossed(d: Deriver, group: FusionGroup, near: int = MOST_ELEMENTS) -> dict[
     return dict(found.values())
 
 
-def _add_transposed(d: Deriver, read: Read, row: str, lanes: int, block: str, along: str | None) -> None:
+def _add_transposed(d: Deriver, read: Read, row: str, lanes: int, block: str, along: Along | None) -> None:
     """Copy what a block of rows reads of a tensor, `along` an axis of one equation or wherever it is read, neighbouring rows next to each
     other."""
     place = read.index.index(AffineName(row))
-    called = axes_of_copy(d.program, read.tensor, len(read.index))
+    called = axes_of_copy(d.program, read.tensor, len(read.index), along)
     rows, last, name = called[place], called[-1], f"{read.tensor}.pack"
     others = [a for a in called if a != rows]
-    d.add(d.schedule.pack(read.tensor, (*others, rows), at=block, in_=along))
+    d.add(d.schedule.pack(read.tensor, (*others, rows), at=block, in_=None if along is None else str(along)))
     if (affine.constant(tensor_table(d.program)[read.tensor].shape[-1]) or lanes) >= lanes:
         return  # copies go in squares where these are whole
     d.add(d.schedule.split(full(name, rows), lanes, (f"{rows}_o", f"{rows}_v")))

@@ -270,6 +270,9 @@ def _pays_bisected(d: Deriver, definition: Definition, found: Bounded) -> bool:
     searches that are in vain."""
     if range_of_terms(definition) is not None or scattered_axes(definition) is not None:
         return False  # Each term says which elements it is for.
+    grown = ((axis, growth) for axis in definition.axes for growth in growths(d.program, definition, axis))
+    if any(growth.written == found.reduce and _is_long(definition, axis, growth.reduce) for axis, growth in grown):
+        return False  # Each element takes a step from the one before.
     sizes, types = extents(definition), types_of(d.program)
     points = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a in found.axes)
     compared = [dtype_of(b.condition.lhs, types) for b in found.bounds]

@@ -9,8 +9,9 @@ axes, summed areas).
              s[0, j] = s.scan[0, j]                       s[i, j] = max(s[i - 1, j], s.scan[i, j])
 
 What is reduced has to be the same for both neighbours, the range of one of them inside of that of the other, and the terms that come new
-few. Where the reduction is a part of an equation, or is rounded when it is stored, it gets a tensor of its own. Terms keep their order,
-and sums are grouped otherwise than a `strict` operator allows.
+few: one, where the reduction begins with more than nothing, `last(k in 0..i + 1, x[k] > 0, from -1) x[k]`. Where the reduction is a part of
+an equation, or is rounded when it is stored, it gets a tensor of its own. Terms keep their order, and sums are grouped otherwise than a
+`strict` operator allows.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def growths(program: Program, definition: Definition, axis: str) -> Iterator[Gro
         return
     for piece in definition.pieces:
         for written, places in reductions(piece.value, Place()).items():
-            if axis in index_names(written) and written.init is None:
+            if axis in index_names(written):
                 growth = _growth(program, definition, piece, written, axis, any(place.given for place in places))
                 if growth is not None:
                     yield growth
@@ -147,7 +148,7 @@ def _ranged(sizes: tuple[str, ...], axes: tuple[str, ...], e: Reduce, axis: str,
 
 def _is_same_along(e: Reduce, axis: str) -> bool:
     """Tell whether nothing but the ranges of a reduction differs along an axis."""
-    parts = (*e.body, *(() if e.filter is None else (e.filter,)))
+    parts = (*e.body, *(() if e.filter is None else (e.filter,)), *(e.init or ()))
     return all(axis not in index_names(part) and not value_names(part) for part in parts) and axis not in affine.name_set(e.where)
 
 
@@ -192,7 +193,10 @@ def _growth(program: Program, definition: Definition, piece: Piece, written: Red
         one = affine.difference(hi, lo) == 1
         if e.reducer.identity is None and not one and (affine.difference(hi, lo) or 0) < 1:
             continue
-        if OPERATIONS.get(e.reducer.kind) is None and not (one and is_end and e.binders == (binder,)):
+        alone = one and e.binders == (binder,)
+        if not alone and (e.init is not None or OPERATIONS.get(e.reducer.kind) is None):
+            continue
+        if not is_end and OPERATIONS.get(e.reducer.kind) is None:
             continue
         return Growth(piece, written, e, whole, axes, guard, step, binder, (lo, hi), not is_end)
     return None
@@ -231,37 +235,62 @@ def _pieces(growth: Growth, runs: tuple[Tensor, ...], axis: str, fresh: Fresh) -
     start = affine.ZERO if growth.step > 0 else affine.sub(extent, 1)
     at_start = {} if axis in affine.name_set(guard) else {axis: start}
     first = terms_between(e, binder, affine.substitute(binder.lo, at_start), affine.substitute(binder.hi, at_start), fresh)
-    operation, nothing = OPERATIONS.get(e.reducer.kind), None if e.reducer.identity is None else e.reducer.identity[0]
-    if operation == "+" and runs[0].dtype.is_float and nothing is not None and not isinstance(first, Reduce) and first is not nothing:
+    nothing = e.reducer.identity[0] if e.reducer.kind == "sum" and e.reducer.identity is not None and e.init is None else None
+    if runs[0].dtype.is_float and nothing is not None and not isinstance(first, Reduce) and first is not nothing:
         first = Binary("+", nothing, first, span=e.span)  # the sum of -0 alone is 0
     index = tuple(affine.sub(a, growth.step) if a == axis else AffineName(a) for a in axes)
     before = tuple(Read(run.name, index, span=e.span) for run in runs)
-    new = terms_between(e, binder, *growth.new, fresh)
-    if operation is None:
-        terms = new.items if isinstance(new, TupleOf) else (new,)
-        to = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *terms), strict=True))
-        value = as_value(tuple(refresh(substitute_names(part, to), fresh) for part in e.reducer.combine))
+    lo, hi = growth.new
+    asks = e.filter is not None or e.where != TRUE
+    if asks and e.binders == (binder,) and affine.difference(hi, lo) == 1 and (e.init is not None or e.reducer.identity is None):
+        condition, term = _term(e, binder, lo)
+        value = _chosen(condition, _joined(growth, before, term), before)
     else:
-        both = (new, before[0]) if growth.first else (before[0], new)
-        value = Binary(operation, *both, span=e.span)
-    return Piece(first, affine.conj(guard, affine.negate(neighbour)), span=e.span), Piece(value, affine.conj(guard, neighbour), span=e.span)
+        new = terms_between(replace(e, init=None), binder, lo, hi, fresh)
+        value = _joined(growth, before, new.items if isinstance(new, TupleOf) else (new,))
+    later = refresh(as_value(value), fresh)
+    return Piece(first, affine.conj(guard, affine.negate(neighbour)), span=e.span), Piece(later, affine.conj(guard, neighbour), span=e.span)
+
+
+def _joined(growth: Growth, before: tuple[Expr, ...], new: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Return what a reduction comes to with its new terms, whose parts are `new`."""
+    e = growth.reduce
+    operation = OPERATIONS.get(e.reducer.kind)
+    if operation is not None:
+        both = (*new, *before) if growth.first else (*before, *new)
+        return (Binary(operation, *both, span=e.span),)
+    to = dict(zip((*e.reducer.left, *e.reducer.right), (*before, *new), strict=True))
+    return tuple(substitute_names(part, to) for part in e.reducer.combine)
 
 
 def terms_between(e: Reduce, binder: Binder, lo: Affine, hi: Affine, fresh: Fresh) -> Expr:
-    """Return the reduction of the terms for which `binder` is in `lo..hi`: a term where there is one, the identity where there is none."""
-    nothing, count = as_value(e.reducer.identity) if e.reducer.identity is not None else None, affine.difference(hi, lo)
-    if count is not None and count <= 0 and nothing is not None:
-        return nothing
-    to, rest = {binder.name: lo}, tuple(b for b in e.binders if b is not binder)
-    if count != 1 or (not rest and nothing is None and (e.where != TRUE or e.filter is not None)):
+    """Return the reduction of the terms for which `binder` is in `lo..hi`: a term where there is one, what it begins with where there is
+    none."""
+    start, count = e.init or e.reducer.identity, affine.difference(hi, lo)
+    if count is not None and count <= 0 and start is not None:
+        return as_value(start)
+    rest = tuple(b for b in e.binders if b is not binder)
+    has_condition = e.where != TRUE or e.filter is not None
+    if count != 1 or e.init is not None or (not rest and e.reducer.identity is None and has_condition):
         return refresh(replace(e, binders=tuple(replace(b, lo=lo, hi=hi) if b is binder else b for b in e.binders)), fresh)
-    body, where = tuple(substitute(part, to) for part in e.body), affine.substitute_cond(e.where, to)
-    chosen = None if e.filter is None else substitute(e.filter, to)
+    condition, body = _term(e, binder, lo)
     if rest:
+        to = {binder.name: lo}
+        where, chosen = affine.substitute_cond(e.where, to), None if e.filter is None else substitute(e.filter, to)
         return refresh(replace(e, binders=rest, body=body, where=where, filter=chosen), fresh)
+    return refresh(as_value(body if e.reducer.identity is None else _chosen(condition, body, e.reducer.identity)), fresh)
+
+
+def _term(e: Reduce, binder: Binder, at: Affine) -> tuple[Expr | None, tuple[Expr, ...]]:
+    """Return the condition on a term of a reduction, None where there is none, and its parts."""
+    to = {binder.name: at}
+    where, chosen = affine.substitute_cond(e.where, to), None if e.filter is None else substitute(e.filter, to)
     condition = chosen if where == TRUE else Holds(where) if chosen is None else Binary("and", Holds(where), chosen)
+    return condition, tuple(substitute(part, to) for part in e.body)
+
+
+def _chosen(condition: Expr | None, then: Sequence[Expr], orelse: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Return the parts of one value where a condition holds, of another elsewhere."""
     if condition is None:
-        return refresh(as_value(body), fresh)
-    assert e.reducer.identity is not None
-    chosen_parts = zip(body, e.reducer.identity, strict=True)
-    return refresh(as_value(tuple(Select(condition, part, none, span=e.span) for part, none in chosen_parts)), fresh)
+        return tuple(then)
+    return tuple(Select(condition, a, b, span=a.span) for a, b in zip(then, orelse, strict=True))

@@ -121,6 +121,11 @@ def test_searches_are_derived_where_they_take_less_than_to_look_at_all_terms(of:
     assert ("bisect y.j" in map(show, derive(program, MACHINE).directives)) == bisects
 
 
+def test_counts_that_run_are_not_searched_for() -> None:
+    program = replace(case("i64", "y[i] = sum(j in 0..i, t[j] > 0) i64(1)", 2000, 2000), mode="reduce")
+    assert [show(d) for d in derive(program, MACHINE).directives][:1] == ["scan y.i"]
+
+
 def test_searches_are_shared_by_tensors_that_ask_for_the_same() -> None:
     condition = "t[j] <= q[i], t[j] > q[i] - 1"
     results = "y: f32[M], z: f32[M]"

@@ -301,6 +301,16 @@ def test_the_least_of_what_is_made_for_terms_is_found_with_its_place(n: int) -> 
     assert_same(program, plan, {"N": n})
 
 
+def test_what_is_made_for_terms_of_terms_has_loops_of_its_own() -> None:
+    body = """far[i, k]  = sum(c in 0..3) (i32(x[i, c]) - i32(p[k, c])) * (i32(x[i, c]) - i32(p[k, c]))
+    m[i], a[i] = first_min(k in 0..5) (far[i, k], k)
+    y[i]       = u8(a[i])
+    all        = sum(i) i64(m[i])"""
+    program = operator("x: u8[N, 3], p: u8[5, 3]) -> (y: u8[N], all: i64)", body, {"N": 77})
+    assert not any("together far, m, all" in line for line in directives(program))
+    assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
 def test_what_reads_one_of_several_results_has_loops_of_its_own() -> None:
     body = """
     w[i, j]    = x[i] - x[j]

@@ -374,14 +374,15 @@ def _reads_own_points(definition: Definition, names: Set[str]) -> bool:
 
 
 def _sums_whole(definition: Definition, members: Sequence[Definition]) -> bool:
-    """Tell whether a definition reads what is made for terms of sums at each of its own points, or for each term of its own sum."""
+    """Tell whether a definition reads what is made for terms of sums at each of its own points, or, itself at a point that all share, for
+    each term of its own sum."""
     found, count = _sum(definition), len(definition.axes)
     for m in _inner(members):
         if m.tensors[0].name in definition_reads(definition):
             ranges = [(b.lo, b.hi) for b in found.binders] if found is not None else []
             shape = m.tensors[0].shape
             same = (affine.constant(lo) == 0 and affine.same(hi, n) for (lo, hi), n in zip(ranges, shape[count:], strict=False))
-            if len(shape) != count + len(ranges) or not all(same):
+            if len(shape) != count + len(ranges) or not all(same) or len(shape) > count > len(_points(members).axes):
                 return False
     return True
 

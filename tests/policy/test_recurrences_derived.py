@@ -348,6 +348,15 @@ def test_a_sum_over_what_data_name_goes_through_its_terms_once() -> None:
     assert "order y.i, y.k_o, y.k_i, y.n" in directives(rows)
 
 
+def test_terms_that_need_the_step_before_are_gone_through_in_each_step() -> None:
+    body = """top[g, 0] = max(k, ids[k] == g, from -1) u[k]                       for g in 0..20
+    top[g, r] = max(k, ids[k] == g, u[k] < top[g, r - 1], from -1) u[k]   for g in 0..20, r in 1..3"""
+    largest = operator("ids: i64[K], u: i32[K]) -> (top: i32[20, 3])", body)
+    assert "order top.r, top.k, top.k_1, top.g" in directives(largest)
+    for size in (1, 45):
+        assert_same(largest, proven(largest, derive(largest, WIDE)), {"K": size})
+
+
 def test_terms_that_go_to_short_rows_are_vectors_of_these_and_written_out() -> None:
     scatter = operator("ids: i64[K], u: f32[K, 8]) -> (y: f32[30, 8])", "y[n, j] = sum(k, ids[k] == n) u[k, j] for n in 0..30")
     assert {"order y.k_o, y.k_i, y.n, y.j_o, y.j_v", "split y.j by 8 -> j_o, j_v", "unroll y.k_i"} <= {*directives(scatter)}

@@ -445,7 +445,9 @@ def _derive_named(d: Deriver, definition: Definition, loops: Loops) -> bool:
     others = [a for a in loops.axes if a not in named]
     known = scattered[1] if scattered is not None else {*others}
     orders = ((x, [*x, *named, *(a for a in others if a not in x)]) for x in ([a for a in others if a in known], others))
-    outer = next((x for x, order in orders if loops.distances.is_legal(loops.of(order))), None)
+    # Terms are gone through around what is inner, which therefore carries nothing.
+    legal = (x for x, order in orders if loops.distances.is_legal(loops.of(order)) and {*order} - {*x} <= {*loops.free(order, None)})
+    outer = next(legal, None)
     if outer is None:
         return False
     inner = [*named, *(a for a in others if a not in outer)]

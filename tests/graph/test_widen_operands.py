@@ -47,6 +47,11 @@ def product(rows: int, terms: int, columns: int, dtype: int = HALF) -> ModelProt
     return model([helper.make_node("MatMul", ["x", "w"], ["y"])], (rows, terms), {"w": w}, dtype=dtype)
 
 
+def convolution(filters: int, channels: int, height: int, width: int) -> ModelProto:
+    w = RNG.standard_normal((filters, channels, 3, 3))
+    return model([helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])], (1, channels, height, width), {"w": w})
+
+
 def two_products(between: Sequence[NodeProto], outputs: Sequence[str] = ("y",)) -> ModelProto:
     """Return a product, what is done to its result `t`, and a product of what that makes, `u`."""
     weights = {"v": RNG.standard_normal((48, 64)), "w": RNG.standard_normal((64, 40))}
@@ -180,6 +185,12 @@ def test_a_matrix_that_no_near_cache_holds_is_widened_for_many_rows_alone() -> N
 
 def test_few_elements_are_not_worth_a_kernel() -> None:
     assert judged(product(8, 8, 8), WIDE) == (False, False)
+
+
+def test_an_image_is_widened_for_few_channels() -> None:
+    """Each of its elements would be widened for every tap, with one vector of channels to multiply."""
+    assert judged(convolution(16, 3, 96, 96), WIDE)[0] is True
+    assert judged(convolution(16, 1, 3, 3), WIDE)[0] is False
 
 
 def test_what_the_machine_multiplies_as_it_is_stays_narrow() -> None:

@@ -37,6 +37,7 @@ class Region:
     constant   the buffers that exist outside the loop and that it does not write to
     repeats    whether it is the body of a loop
     masks      those that were made here of others, each with the others of which it has the lanes that all of them have
+    quotients  those that were computed here, by dividend and divisor
     """
 
     depth: int
@@ -48,6 +49,7 @@ class Region:
     constant: frozenset[int] = frozenset()
     repeats: bool = False
     masks: dict[str, frozenset[str]] = field(default_factory=dict)
+    quotients: dict[tuple[Poly, Poly], Poly] = field(default_factory=dict)
 
 
 class Builder:

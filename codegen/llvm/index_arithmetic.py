@@ -73,10 +73,20 @@ def extremum(state: State, name: str, x: Poly, y: Poly, scope: Scope) -> Poly:
 
 
 def _quotient(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
-    """Return the atom for `x // y`."""
+    """Return the atom for `x // y`: the same for all that ask for it while its region is open, unless lanes have their own."""
     b = state.builder
     if x.constant is not None and y.constant is not None:
         return number(x.constant // y.constant)
+    if _varies(state, x, scope) or _varies(state, y, scope):
+        return _new_quotient(state, x, y, scope)
+    quotients = b.regions[max(b.poly_depth(x), b.poly_depth(y))].quotients
+    if (x, y) not in quotients:
+        quotients[x, y] = _new_quotient(state, x, y, scope)
+    return quotients[x, y]
+
+
+def _new_quotient(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
+    b = state.builder
     low = b.facts.lower(x)
     high = b.facts.lower(x.scaled(-1))
     divisor = y.constant

@@ -10,7 +10,8 @@ Where a sum runs over copies whose number is only known at run time, every step 
 number does not change while the loop runs, so it is asked once, before. Each sum takes the same steps in the same order as before, and
 its steps may be unrolled, as those of a small window are.
 
-Where that would be too many versions, two have to do if copies that are not there have no lanes: for one copy, and for all of them.
+Where that would be too many versions, fewer have to do if copies that are not there have no lanes: for all copies, half as many, a quarter,
+down to one.
 
     before   for k in 0 .. K { for u in 0 .. (N + 15) // 16 unroll 3 { for v in 0 .. min(16, N - 16*u) vector 16 { … } } }
     after    if (N + 15) // 16 < 2 { for k in 0 .. K { for v in 0 .. min(16, N) vector 16 { … } } }
@@ -71,11 +72,19 @@ def _block(body: tuple[Stmt, ...], algebra: Algebra, room: int = MOST_COPIES) ->
     if found is not None:
         return _versions(body, found, found.least, found.most, algebra, room // (found.most - found.least + 1))
     for c in copies:
-        one, every = (tuple(_with_copies(s, c.number, count, algebra) for s in body) for count in (1, c.most))
-        if one != body:
-            below, above = (tuple(_inside(s, algebra) for s in side) for side in (one, every))
-            return (If(Compare("<", IndexValue(c.number), Const(2, i64)), below, above),) if c.most > 1 else below
+        every, *fewer = (tuple(_with_copies(s, c.number, count, algebra) for s in body) for count in _halved(c.most))
+        if every != body:
+            made = tuple(_inside(s, algebra) for s in every)
+            for count, some in zip(_halved(c.most)[1:], fewer, strict=True):
+                own = tuple(_inside(s, algebra) for s in some)
+                made = (If(Compare("<", IndexValue(c.number), Const(count + 1, i64)), own, made),)
+            return made
     return tuple(_inside(s, algebra) for s in body)
+
+
+def _halved(most: int) -> tuple[int, ...]:
+    """Return a number of copies, half as many, and so on down to one."""
+    return (most, *_halved(most // 2)) if most > 1 else (1,)
 
 
 def _with_copies(s: Stmt, number: Index, count: int, algebra: Algebra) -> Stmt:

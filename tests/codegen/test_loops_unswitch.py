@@ -138,23 +138,32 @@ def test_copies_count_for_how_large_a_function_may_get(monkeypatch: pytest.Monke
     assert unswitch(function) == function, "each sum of two rows and more is written row by row"
 
 
-def test_of_copies_without_lanes_there_are_one_or_all() -> None:
-    made = unswitched(COLUMNS)
+WIDER = COLUMNS.replace("+ 47) // 48", "+ 127) // 128").replace("48*jo", "128*jo").replace("min(3,", "min(8,").replace("3*jo", "8*jo")
+WIDER = WIDER.replace("unroll 3", "unroll 8")
+
+
+@pytest.mark.parametrize(("text", "counts"), [(COLUMNS, {3}), (WIDER, {2, 4, 8})], ids=["of three", "of eight"])
+def test_of_copies_without_lanes_there_are_all_or_half_as_many_and_so_on_down_to_one(text: str, counts: set[int]) -> None:
+    made = unswitched(text)
     assert not open_copies(made)
-    assert {n.hi.value for n in walk(*made.body) if isinstance(n, For) and n.var == "ju" and isinstance(n.hi, Int)} == {3}
-    assert open_copies(unswitched(COLUMNS.replace("16*ju) vector", "15*ju) vector"))), "lanes of copies that are not there would run"
+    assert {n.hi.value for n in walk(*made.body) if isinstance(n, For) and n.var == "ju" and isinstance(n.hi, Int)} == counts
+    assert open_copies(unswitched(text.replace("16*ju) vector", "15*ju) vector"))), "lanes of copies that are not there would run"
 
 
 @pytest.mark.parametrize(
-    "sizes", [(0, 5, 3), (1, 1, 4), (3, 16, 2), (7, 17, 5), (8, 32, 1), (9, 33, 3), (10, 48, 0), (11, 64, 3), (2, 65, 2)]
+    ("text", "sizes"),
+    [
+        *((COLUMNS, sizes) for sizes in ((0, 5, 3), (1, 1, 4), (3, 16, 2), (7, 17, 5), (8, 32, 1), (9, 33, 3), (10, 48, 0), (11, 64, 3))),
+        *((WIDER, (2, columns, 2)) for columns in (16, 33, 65, 145)),
+    ],
 )
-def test_one_copy_or_all_compute_the_same_bits(sizes: tuple[int, int, int]) -> None:
+def test_any_number_of_such_copies_computes_the_same_bits(text: str, sizes: tuple[int, int, int]) -> None:
     rows, columns, steps = sizes
     rng = np.random.default_rng(1)
     shapes = {"a": (rows, steps), "b": (steps, columns), "y": (rows, columns)}
     given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     expected, found = ({name: array.copy() for name, array in given.items()} for _ in range(2))
     known = {"M": rows, "N": columns, "K": steps}
-    assert run(simplify(parse(COLUMNS)), known, expected) == 0
-    assert run_native(promote_accumulators(unswitched(COLUMNS)), known, found, host()) == 0
+    assert run(simplify(parse(text)), known, expected) == 0
+    assert run_native(promote_accumulators(unswitched(text)), known, found, host()) == 0
     assert_same_bits(expected["y"], found["y"])

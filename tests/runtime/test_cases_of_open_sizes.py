@@ -305,6 +305,18 @@ def test_a_case_ends_where_it_would_lose_with_the_fewest_or_the_most_of_other_si
     assert few == "N <= 20"
 
 
+def test_loops_for_a_number_run_where_calls_take_long_though_those_for_the_samples_wait_for_memory() -> None:
+    planned = replace(sums_at(40, 300), known={"M": 1})
+    grid = size_cases._grid({"M": 256, "N": 256}, planned.known)
+
+    def found(takes_long: bool) -> size_cases._Case | None:
+        return size_cases._case(planned, grid, lambda _, sizes: 0.2 if sizes["N"] < 256 else 1.0, lambda sizes: takes_long)
+
+    case = found(takes_long=True)
+    assert case is not None and str(case.limits[0]) == "M == 1" and case.holds({"M": 1, "N": 100})
+    assert found(takes_long=False) is None
+
+
 def test_a_box_grows_first_along_the_axis_that_lets_it_grow_most() -> None:
     gains = {(0, 0): -9.0, (0, 1): 1.0, (0, 2): 1.0, (0, 3): 1.0, (1, 0): 0.5, (1, 1): 1.0, (1, 2): -9.0, (1, 3): -9.0}
     assert size_cases._box((2, 4), (0, 1), gains) == (3.0, [(0, 0), (1, 3)])

@@ -195,6 +195,10 @@ class _Kernel:
         """Return what the fastest of the loops at hand and of those of forms takes."""
         return min(self.cycles(planned, sizes) for planned in (self.base, *self.forms))
 
+    def takes_long(self, sizes: Mapping[str, int]) -> bool:
+        """Tell whether a call is noticed."""
+        return self.fastest(sizes) >= UNNOTICED
+
     @property
     def named(self) -> Mapping[str, str]:
         """What sizes are called in loops."""
@@ -452,7 +456,7 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
     room, cycles = _room(kernel.base.lowered), kernel.cycles
     known: list[_Case] = []
     for planned in (p for p in found if p.known):
-        case = _case(planned, _grid(kernel.at, planned.known), lambda p, sizes: cycles(p, sizes) / kernel.fastest(sizes))
+        case = _case(planned, _grid(kernel.at, planned.known), lambda p, sizes: cycles(p, sizes) / kernel.fastest(sizes), kernel.takes_long)
         if case is not None and _nodes(planned) <= room:
             known.append(case)
             room -= _nodes(planned)
@@ -466,7 +470,7 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
 
     while len(ranges) < MOST_CASES - 1:
         left = [p for p in found if not p.known and all(case.planned is not p for case in ranges) and (p.form or _nodes(p) <= room)]
-        cases = (_form_case(p, grid, share, kernel.met) if p.form else _case(p, grid, share) for p in left)
+        cases = (_form_case(p, grid, share, kernel.met) if p.form else _case(p, grid, share, kernel.takes_long) for p in left)
         made = [case for case in cases if case is not None]
         if not made:
             break
@@ -475,13 +479,19 @@ def _chosen(kernel: _Kernel, found: Sequence[Planned]) -> list[_Case]:
     return [*known, *ranges]
 
 
-def _case(planned: Planned, grid: _Grid, share_of: Share) -> _Case | None:
+def _case(planned: Planned, grid: _Grid, share_of: Share, takes_long: Callable[[Mapping[str, int]], bool]) -> _Case | None:
     """Return a case for the box of sizes around those at which loops gain most, in which they gain most together; None where they gain
-    little at any. At the samples run the loops at hand; loops in which a size is known are for those of the others, or for more."""
+    little at any. At the samples run the loops at hand; loops in which a size is known are for those of the others, or for more, or for
+    any at which calls take long: what there is to do for the samples may wait for memory, whatever loops there are."""
     share = partial(share_of, planned)
     shares = {point: share(grid.sizes(point)) for point in grid.points}
-    around = (p for p in shares if (all(map(ge, p, grid.home)) if planned.known else p != grid.home))
-    best = min(around, key=shares.__getitem__)
+
+    def counts(point: tuple[int, ...]) -> bool:
+        if planned.known:
+            return all(map(ge, point, grid.home)) or takes_long(grid.sizes(point))
+        return point != grid.home
+
+    best = min(filter(counts, shares), key=shares.__getitem__)
     if shares[best] > GAIN:
         return None
     gains = {point: _gain(found) for point, found in shares.items()}

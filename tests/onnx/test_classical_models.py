@@ -275,6 +275,14 @@ def test_labels_are_looked_up(count: int) -> None:
     check("CategoryMapper", given, version=1, cats_strings=words, cats_int64s=numbers, default_int64=-7)
 
 
+@pytest.mark.parametrize("more", [0, 50])
+def test_of_equal_keys_the_first_counts_and_of_equal_categories_the_last(more: int) -> None:
+    numbers = [1, 2, 1, *range(3, 3 + more)]
+    check("LabelEncoder", np.array([1, 2, 9]), version=2, keys_int64s=numbers, values_int64s=list(range(len(numbers))))
+    check("LabelEncoder", np.array(["a", "b"], object), version=2, keys_strings=["a", "b", "a"], values_floats=[1.0, 2.0, 3.0])
+    check("OneHotEncoder", np.array([1, 2, 9]), version=1, cats_int64s=numbers, zeros=1)
+
+
 def test_categories_become_columns() -> None:
     check("OneHotEncoder", np.array(["a", "c", "?"], object), version=1, cats_strings=["a", "b", "c"], zeros=1)
     check("OneHotEncoder", np.array([[1], [5], [2]]), version=1, cats_int64s=[1, 2], zeros=1)

@@ -93,7 +93,8 @@ def imputer(n: Site) -> Result:
 
 
 def one_hot_encoder(n: Site) -> Result:
-    """A column for each category, along a new last axis. A value that is none gives zeros, or is refused where `zeros` is 0."""
+    """A column for each category, of equal ones the last, along a new last axis. A value that is none gives zeros, or is refused where
+    `zeros` is 0."""
     x = n.arg(0)
     table = labels_of(n, "cats_int64s", "cats_strings")
     keys = n.constant(table)
@@ -101,6 +102,8 @@ def one_hot_encoder(n: Site) -> Result:
         raise n.wrong("the categories are of another type than the values")
     value = n.view(x if n.is_text(x) else cast(n, x, keys.dtype), (*x.shape, 1))
     same = n.op("equal", value, keys)
+    if len(last := {key: k for k, key in enumerate(table.tolist())}) < len(table):
+        same = n.op("logical_and", same, n.constant(np.isin(np.arange(len(table)), list(last.values()))))
     if n.flag("zeros", True):
         return cast(n, same, F32)
     count, rank = len(table), len(x.shape)
@@ -156,7 +159,7 @@ def label_encoder(n: Site) -> Result:
         default = np.array(n.real("default_float", -0.0), values.dtype)
     else:
         default = np.array(n.integer("default_int64", -1), values.dtype)
-    return looked_up(n, n.arg(0), keys, values, default)
+    return looked_up(n, n.arg(0), keys[::-1], values[::-1], default)  # of equal keys the first counts
 
 
 def _mapped_classes(n: Site) -> Result:

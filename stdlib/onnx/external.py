@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TypeAlias
 
 from stdlib.onnx.wire import NESTED, Bytes, WireError, fields
@@ -76,9 +76,11 @@ def _entry(content: Bytes, start: int, end: int) -> Iterator[bytes]:
 
 
 def inside(folder: Path, location: str) -> Path | None:
-    """Return the path that `location` names, links resolved, or None for one that does not lead into `folder`."""
-    if not location or "\0" in location or "\\" in location or Path(location).is_absolute():
+    """Return the path that `location` names, with the separators of any system, links resolved; None for one that does not lead into
+    `folder`."""
+    parts = PureWindowsPath(location)
+    if not location or "\0" in location or parts.anchor:
         return None
     root = Path(os.path.realpath(folder))
-    path = Path(os.path.realpath(root / location))
+    path = Path(os.path.realpath(root.joinpath(*parts.parts)))
     return path if path.is_relative_to(root) else None

@@ -481,9 +481,11 @@ def on_disk(folder: Path, m: ModelProto) -> Path:
 
 
 def test_external_data_in_the_folder_is_read(tmp_path: Path) -> None:
-    (tmp_path / "w.bin").write_bytes(b"\0" * 8 + struct.pack("<18f", *range(18)))
-    graph = Importer().load(on_disk(tmp_path, outside(sound(), "w.bin", offset="8", length="72")))
-    assert np.array_equal(graph.constants["w"].reshape(-1), np.arange(18, dtype=np.float32))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "w.bin").write_bytes(b"\0" * 8 + struct.pack("<18f", *range(18)))
+    for location in ("sub/w.bin", ".\\sub\\w.bin"):  # as systems write it
+        graph = Importer().load(on_disk(tmp_path, outside(sound(), location, offset="8", length="72")))
+        assert np.array_equal(graph.constants["w"].reshape(-1), np.arange(18, dtype=np.float32))
 
 
 @pytest.mark.parametrize(
@@ -500,6 +502,9 @@ def test_external_data_in_the_folder_is_read(tmp_path: Path) -> None:
         ("x" * 5000, {}, "O004"),
         ("sub/" * 5000, {}, "O004"),
         ("..\\secret.bin", {}, "O004"),
+        ("sub\\..\\..\\secret.bin", {}, "O004"),
+        ("C:\\w.bin", {}, "O004"),
+        ("\\\\host\\w.bin", {}, "O004"),
         ("w.bin", {"offset": "4"}, "O004"),
         ("w.bin", {"offset": "-4"}, "O004"),
         ("w.bin", {"offset": "many"}, "O004"),

@@ -24,14 +24,15 @@ from tensorlang.runtime.model import CompiledModel
 class Prepared(BackendRep):
     """A model that is ready to run."""
 
-    def __init__(self, model: CompiledModel, names: Sequence[str]) -> None:
-        self._model, self._names = model, tuple(names)
+    def __init__(self, model: CompiledModel, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        self._model, self._inputs, self._outputs = model, tuple(inputs), tuple(outputs)
 
     def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
         """Return the outputs in order, for inputs in order or by name. Raises RunError."""
         given = [inputs] if isinstance(inputs, np.ndarray) else inputs
-        feeds = given if isinstance(given, Mapping) else dict(zip(self._names, given, strict=False))
-        return tuple(self._model.run(feeds).values())
+        feeds = given if isinstance(given, Mapping) else dict(zip(self._inputs, given, strict=False))
+        results = self._model.run(feeds)
+        return tuple(results[name] for name in self._outputs)
 
 
 class Backend(OnnxBackend):
@@ -48,7 +49,8 @@ class Backend(OnnxBackend):
         if not cls.supports_device(device):
             raise ValueError(f"the device is {device!r}: this backend is for `CPU`")
         fixed = {tensor.name for tensor in model.graph.initializer}
-        return Prepared(compile_model(model, **options), [i.name for i in model.graph.input if i.name not in fixed])
+        inputs, outputs = [i.name for i in model.graph.input if i.name not in fixed], [o.name for o in model.graph.output]
+        return Prepared(compile_model(model, **options), inputs, outputs)
 
     @classmethod
     def run_node(cls, node: NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any) -> tuple[Any, ...]:

@@ -174,7 +174,7 @@ class _Reader:
         graph = self.proto.graph
         initializers = self._initializers(graph)
         inputs = [self._collect(self._declared, v, "input") for v in graph.input]
-        outputs = [self._collect(self._declared, v, "output") for v in graph.output]
+        outputs = [self._collect(self._declared, v, "output") for v in _different(graph.output)]
         labels = _labels(graph.node)
         nodes = [self._collect(self._node, n, label) for n, label in zip(graph.node, labels, strict=True)]
         if not graph.output:
@@ -392,7 +392,7 @@ class _Reader:
         inputs, outputs = [v.name for v in graph.input if v.name], [v.name for v in graph.output if v.name]
         constants = [name for name in (*(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)) if name]
         defined = Counter([*dict.fromkeys([*inputs, *constants]), *(o for n in graph.node for o in n.output if o)])
-        repeated = [name for names in (Counter(inputs), Counter(outputs), defined) for name, count in names.items() if count > 1]
+        repeated = [name for names in (Counter(inputs), defined) for name, count in names.items() if count > 1]
         for name in repeated:
             self.problems.append(Diagnostic("O002", f"{quoted(name)} is defined more than once"))
         for node in nodes:
@@ -404,6 +404,14 @@ class _Reader:
             if name not in defined:
                 title = f"output {quoted(name)} is never computed"
                 self.problems.append(Diagnostic("O002", title, help=_did_you_mean(name, defined)))
+
+
+def _different(outputs: Sequence[ValueInfoProto]) -> Iterable[ValueInfoProto]:
+    """Return the outputs without those that are listed before: a model computes each once."""
+    first: dict[str, ValueInfoProto] = {}
+    for value in outputs:
+        first.setdefault(value.name, value)
+    return first.values()
 
 
 def _op_types(domain: str) -> set[str]:

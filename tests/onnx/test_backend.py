@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 import stdlib.onnx.backend as backend
+import tensorlang as tl
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -28,6 +29,15 @@ def test_a_prepared_model_runs_on_arrays_in_order_or_by_name() -> None:
         np.testing.assert_array_equal(z, [2, 3])
     (z,) = backend.run_model(model, [x, y], threads=1)
     np.testing.assert_array_equal(z, [2, 3])
+
+
+def test_an_output_that_is_listed_twice_is_computed_once() -> None:
+    x, y = (helper.make_tensor_value_info(name, 1, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y, x, y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    given = np.asarray([3, 4], np.float32)
+    assert [a.tolist() for a in backend.run_model(model, [given], threads=1)] == [[-3, -4], [3, 4], [-3, -4]]
+    assert list(tl.compile(model, threads=1).run({"x": given})) == ["y", "x"]
 
 
 def test_a_node_runs_without_a_model() -> None:

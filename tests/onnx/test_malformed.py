@@ -90,10 +90,6 @@ def duplicate_input(m: ModelProto) -> None:
     m.graph.input.append(m.graph.input[0])
 
 
-def duplicate_output(m: ModelProto) -> None:
-    m.graph.output.append(m.graph.output[0])
-
-
 def unnamed_initializer(m: ModelProto) -> None:
     m.graph.initializer[0].name = ""
 
@@ -390,7 +386,7 @@ def index_out_of_range(m: ModelProto) -> None:
 
 FAULTS: dict[Callable[[ModelProto], None], str] = {
     duplicate_value: "O002", output_defined_by_two_nodes: "O002", node_redefines_an_input: "O002", missing_value: "O002", cycle: "O002",
-    node_reads_itself: "O002", empty_required_input: "O002", empty_input_name: "O002", duplicate_input: "O002", duplicate_output: "O002",
+    node_reads_itself: "O002", empty_required_input: "O002", empty_input_name: "O002", duplicate_input: "O002",
     unnamed_initializer: "O002", duplicate_initializer: "O002", no_outputs: "O002", output_that_nothing_computes: "O002",
     no_operator: "O002", unknown_operator: "O007", too_many_inputs: "O007", too_few_inputs: "O007", attribute_of_the_wrong_type: "O005",
     attribute_marked_wrongly: "O005", attribute_that_does_not_exist: "O005", attribute_twice: "O005",

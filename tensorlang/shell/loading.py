@@ -179,8 +179,8 @@ def is_model(path: Path) -> bool:
 
 
 def waiting_for_shapes(path: Path) -> str:
-    """Import a model, with sizes that stay open where it leaves some open. Return why it has to wait for its shapes, "" where it has not.
-    Raises CompileError for what is refused whatever the sizes are."""
+    """Import a model, with sizes that stay open where it leaves some open. Return why it has to wait for its shapes, "" where it is sound
+    whatever they are. Raises CompileError for what is refused whatever the sizes are."""
     from tensorlang.api import importer_of
     from tensorlang.runtime.saving import only_shapes_are_open
 
@@ -191,8 +191,8 @@ def waiting_for_shapes(path: Path) -> str:
         if not only_shapes_are_open(problem):
             raise
         why = "; ".join(d.title for d in problem.diagnostics)
-        refused = _refused_for_open_sizes(importer, path)
-        return f"{why}; while it is open, {refused}" if refused else why
+        found = _with_open_sizes(importer, path)
+        return "" if found is None else f"{why}; while it is open, {found}" if found else why
     return ""
 
 
@@ -202,9 +202,9 @@ _SAMPLE = 512
 """What open sizes are where something has to be decided."""
 
 
-def _refused_for_open_sizes(importer: Importer, path: Path) -> str:
-    """Return what is refused of a model while its sizes are open, "" where nothing is or where they cannot be. Raises CompileError for what
-    no size would cure."""
+def _with_open_sizes(importer: Importer, path: Path) -> str | None:
+    """Return what is refused or assumed of a model while its sizes are open, None where nothing is, "" where they cannot be. Raises
+    CompileError for what no size would cure."""
     from tensorlang.api import TellsSignatures
     from tensorlang.graph.data_dependent import DataDependent
     from tensorlang.graph.sizes import OpenSize, Symbols, UnequalSizes
@@ -225,7 +225,7 @@ def _refused_for_open_sizes(importer: Importer, path: Path) -> str:
         if surely:
             raise CompileError(*surely) from problem
         return "; ".join(plain_text(d.title) for d in problem.diagnostics)
-    return ""
+    return f"it is sound where {', '.join(map(str, symbols.assumed))}" if symbols.assumed else None
 
 
 def check_options_of_operators(options: ModelOptions, takes_schedules: bool = True) -> None:

@@ -106,6 +106,8 @@ class Builder:
         """In which blocks of the model the whole graph stands."""
         self.texts: set[str] = set()
         """Values that are strings: numbers that stand for them."""
+        self.decided: set[str] = set()
+        """What nodes find among data, as how many elements are no zeros: a stage computes it, however few elements there are."""
         self.block_length = 0
         """How many channels lie side by side where they are in blocks (`channel_blocks`)."""
         self.plain: dict[str, str] = {}

@@ -235,6 +235,7 @@ class Site:
         if name in self.builder.known.elements:
             return int_or_size(self.builder.known.elements[name].item())
         self.builder.value(name, value.dtype, value.shape)
+        self.builder.decided.add(name)
         self.builder.nodes.append(View(self.builder.label(self.node.label), value.name, name, (self.node.label,)))
         raise Unknown(name, f"the shapes of the results of node {quoted(self.node.label)} depend on the data")
 

@@ -40,7 +40,11 @@ def data_dependent(
     for value in unknown.keys() - {call.stem for call in calls}:
         above = _above(builder.nodes, makers, value)
         roots = [v for v in _read(builder.nodes, above, value) if v in taken]
-        if all(is_small(taken[v]) for v in roots) and not any(isinstance(builder.nodes[k], Extern | Loop) for k in above):
+        if (
+            value not in builder.decided
+            and all(is_small(taken[v]) for v in roots)
+            and not any(isinstance(builder.nodes[k], Extern | Loop) for k in above)
+        ):
             wanted |= dict.fromkeys(roots)
         else:
             wanted[value] = None

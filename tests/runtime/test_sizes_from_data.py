@@ -166,6 +166,18 @@ def test_a_decoder_that_is_told_how_many_tokens_there_are_compiles_nothing_after
     assert len(compilations(caplog)) == made
 
 
+def test_what_is_found_among_a_few_numbers_is_computed_not_compiled_for_them(caplog: pytest.LogCaptureFixture) -> None:
+    n = Net()
+    at = n.op("NonZero", n.op("Equal", "x", n.constant(np.int64(2))))
+    data = n.model({"x": [6]}, at, types={"x": INTS, at: INTS})
+    model = tl.compile(data, threads=1)
+    with caplog.at_level(logging.INFO, "tensorlang.compile"):
+        check(model, data, [{"x": np.array([2, 0, 2, 1, 1, 1])}, {"x": np.array([2, 2, 2, 1, 1, 1])}])
+        made = len(compilations(caplog))
+        check(model, data, [{"x": np.array(x)} for x in ([0] * 6, [2] * 6, [1, 2, 1, 2, 1, 0])])
+    assert len(compilations(caplog)) == made
+
+
 def test_the_numbers_of_a_shape_input_become_sizes_when_they_differ(caplog: pytest.LogCaptureFixture) -> None:
     data = reshaped()
     model, x = tl.compile(data, threads=1), rows(2, 12)

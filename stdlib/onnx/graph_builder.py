@@ -231,6 +231,11 @@ class Builder:
         self.constants[name] = array
         return self.value(name, dtype, array.shape)
 
+    def carried(self, name: str) -> Value:
+        """Return a value of this name, which the host has computed: one that is carried over, or its elements."""
+        found = self.known.carried.get(name)
+        return self.of_elements(name, self.known.dtypes[name], self.known.elements[name]) if found is None else found
+
     def rename(self, names: Mapping[str, str], start: int = 0) -> None:
         """Give values other names, where the nodes from number `start` on and what is known of them have the old ones."""
         for old, new in names.items():

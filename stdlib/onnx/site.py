@@ -272,7 +272,8 @@ class Site:
         call = HostCall(compute, tuple(v.name for v in args), tuple(reads_text), f"{self.path}{self.node.label}: host", body=body)
         if body is None and all(a is not None for a in arrays):
             return tuple(self.constant(a) for a in call.results([a for a in arrays if a is not None]))
-        known = [self.builder.known.carried[name] for name in call.names(self.builder.known.carried)]
+        before = self.builder.known
+        known = [self.builder.carried(name) for name in call.names((*before.elements, *before.carried))]
         if not known:
             for value in args:
                 self.builder.store_sizes(value.name)

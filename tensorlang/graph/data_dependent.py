@@ -30,6 +30,8 @@ class Known:
 
     elements: Mapping[str, Array] = field(default_factory=dict)
     carried: Mapping[str, Value] = field(default_factory=dict)
+    dtypes: Mapping[str, DType] = field(default_factory=dict)
+    """Of which types elements are that were carried over before they were known."""
     is_all: bool = False
     """Whether nothing more will be computed first, so that the graph itself has to decide what data decide."""
     stages: int = 0
@@ -42,7 +44,8 @@ class Known:
         `read` is what the importer keeps."""
         found = {**self.elements, **elements}
         left = {n: v for n, v in {**self.carried, **carried}.items() if n not in found}
-        return replace(self, elements=found, carried=left, stages=self.stages + 1, read=read)
+        dtypes = {**self.dtypes, **{n: v.dtype for n, v in self.carried.items() if n in found}}
+        return replace(self, elements=found, carried=left, dtypes=dtypes, stages=self.stages + 1, read=read)
 
     def digest(self) -> bytes:
         """Return a digest of all there is to say about it."""
@@ -130,7 +133,8 @@ class HostCall:
 
     def names(self, known: Iterable[str]) -> list[str]:
         """Return the names of the results among those that are known, in order."""
-        return [name for name in known if name.startswith(f"{self.stem} ") and name[len(self.stem) + 1 :].split(" ")[0].isdigit()]
+        numbers = {name: name[len(self.stem) + 1 :].split(" ")[0] for name in known if name.startswith(f"{self.stem} ")}
+        return sorted((name for name, number in numbers.items() if number.isdigit()), key=lambda name: int(numbers[name]))
 
 
 class DataDependent(CompileError):

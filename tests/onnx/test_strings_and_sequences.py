@@ -72,6 +72,19 @@ def test_lengths_of_results_of_strings_may_change_from_run_to_run() -> None:
         assert results["y"].tolist() == expected and results["s"] == count
 
 
+def test_what_numbers_of_the_host_decide_is_read_from_them() -> None:
+    nodes = [
+        helper.make_node("Cast", ["a"], ["wide"], to=TensorProto.INT32),
+        helper.make_node("Cast", ["wide"], ["shape"], to=INT64),
+        helper.make_node("Expand", ["x", "shape"], ["y"]),
+    ]
+    outputs = [value("y", FLOAT, None), value("wide", TensorProto.INT32, None)]
+    found = compiled(nodes, [value("a", STRING, [2]), value("x", FLOAT, [1])], outputs)
+    for sizes in ([2, 3], [4, 1], [5, 2]):
+        y, wide = found(words(*map(str, sizes)), np.ones(1, np.float32))
+        assert y.shape == tuple(sizes) and wide.dtype == np.int32 and wide.tolist() == sizes
+
+
 def test_strings_of_a_run_are_forgotten_after_it() -> None:
     found = compiled([helper.make_node("Identity", ["a"], ["y"])], [value("a", STRING, ["n"])], [value("y", STRING, ["n"])])
     before = len(texts._constants)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from polyhedral import affine
@@ -78,6 +78,24 @@ def fusion_groups(d: Deriver, *, vectors: bool = True) -> list[FusionGroup]:
         taken |= {m.tensors[0].name for m in members}
         out.append(FusionGroup(head, tuple(reversed(members)), depth))
     return list(reversed(out))
+
+
+def runs_between(others: Iterable[Sequence[FusionGroup]], groups: Sequence[FusionGroup]) -> bool:
+    """Tell whether some of the others, each of which runs as a whole, would have to run between members of groups that run as one: they
+    need what one makes, and make what another needs, be it by way of further ones."""
+    waiting = [_made_and_read(x) for x in others]
+    reached, needed = _made_and_read(groups)
+    later: set[str] = set()
+    while after := [(made, read) for made, read in waiting if read & reached]:
+        later.update(*(made for made, _ in after))
+        waiting = [x for x in waiting if x not in after]
+        reached = later
+    return bool(later & needed)
+
+
+def _made_and_read(groups: Sequence[FusionGroup]) -> tuple[set[str], set[str]]:
+    members = [m for g in groups for m in g.members]
+    return {t.name for m in members for t in m.tensors}, {r for m in members for r in definition_reads(m)}
 
 
 def recurs(program: Program, definition: Definition) -> bool:

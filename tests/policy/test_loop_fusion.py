@@ -408,3 +408,16 @@ def test_quotients_of_constants_that_domains_leave_over_are_numbers() -> None:
     z[i, j] = y[i, j] + x[i, max(j - 3, 0)] + x[i, max(j - 2, 0)]"""
     program = operator("x: i32[H, W]) -> (y: i32[H, W], z: i32[H, W])", body, {"H": 16, "W": 4})
     assert_same(program, proven(program, derive(program, MACHINE)), {})
+
+
+def test_loops_that_would_wait_for_each_other_are_not_made() -> None:
+    body = """
+    a[i] = 2 * x[i]
+    p[i] = sum(j) a[j] * w[i, j]
+    b[i] = v[i] * v[i]
+    q[i] = sum(j) b[j] * w[j, i]
+    y[i] = p[i] + v[i]
+    z[i] = q[i] + a[i]"""
+    program = operator("x: i32[N], v: i32[N], w: i32[N, N]) -> (y: i32[N], z: i32[N])", body, {"N": 37})
+    assert [d for d in directives(program) if d.startswith("together")] == ["together b, y -> i"]
+    assert_same(program, proven(program, derive(program, MACHINE)), {})

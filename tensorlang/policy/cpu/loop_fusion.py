@@ -61,7 +61,7 @@ from tensorlang.policy.cpu.shared_sums import as_one
 from tensorlang.policy.cpu.strips import Strip, sized, strips
 from tensorlang.policy.deriver import Deriver, bytes_of, mark_parallel, reads_itself, with_lifted
 from tensorlang.policy.followers import is_free_between
-from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs
+from tensorlang.policy.groups import FusionGroup, fusion_groups, recurs, runs_between
 from tensorlang.policy.pointwise import shared_axis
 from tensorlang.policy.scatters import range_of_terms, ranges_of_data, scattered_axes
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -139,11 +139,12 @@ def gathered(d: Deriver, every: Sequence[Strip], apart: Set[str] = frozenset()) 
     stay as they are."""
     found: list[list[Strip]] = []
     simple = {id(s) for s in every if _is_simple(d, s) and not any(m.tensors[0].name in apart for m in s.group.members)}
-    for strip in every:
-        own = [strip]
+    for k, strip in enumerate(every):
+        own, waiting = [strip], [_groups([s]) for s in every[k + 1 :]]
         while id(strip) in simple:
-            others = (parts for parts in reversed(found) if id(parts[0]) in simple)
-            into = next((parts for parts in others if _may_join(d, parts, own)), None)
+            candidates = (parts for parts in reversed(found) if id(parts[0]) in simple)
+            beside = ((parts, [*(_groups(x) for x in found if x is not parts), *waiting]) for parts in candidates)
+            into = next((parts for parts, others in beside if _may_join(d, _groups(parts), _groups(own), others)), None)
             if into is None:
                 break
             found.remove(into)
@@ -166,7 +167,13 @@ def _contracted(d: Deriver, groups: Sequence[FusionGroup]) -> list[FusionGroup]:
     for names in _made_for_terms(d):
         touched = [g for g in found if any(m.tensors[0].name in names for m in g.members)]
         members = _members(d, touched)
-        if all(_is_own(g) for g in touched) and _may_share(d, members) and shared_loops_of(d, touched) is not None:
+        others = [[g] for g in found if not any(g is other for other in touched)]
+        if (
+            all(_is_own(g) for g in touched)
+            and _may_share(d, members)
+            and not runs_between(others, touched)
+            and shared_loops_of(d, touched) is not None
+        ):
             last = found.index(touched[-1])
             found[last] = FusionGroup(members[-1], members, len(members[-1].axes), fused=True)
             found = [g for g in found if not any(g is other for other in touched)]
@@ -248,16 +255,20 @@ def _computed(d: Deriver) -> list[Definition]:
     return [x for group in components(d.program) for x in group]
 
 
-def _may_join(d: Deriver, parts: Sequence[Strip], others: Sequence[Strip]) -> bool:
-    """Tell whether simple groups may share the loops of others before them: they read one another or the same tensors."""
-    before, added = (_members(d, [part.group for part in some]) for some in (parts, others))
-    groups = [part.group for part in (*parts, *others)]
-    members = _members(d, groups)
-    if not _may_share(d, members):
+def _groups(parts: Sequence[Strip]) -> list[FusionGroup]:
+    return [group for part in parts for group in (*part.inside, part.group)]
+
+
+def _may_join(d: Deriver, parts: Sequence[FusionGroup], added: Sequence[FusionGroup], others: Sequence[Sequence[FusionGroup]]) -> bool:
+    """Tell whether simple groups may share the loops of others before them: they read one another or the same tensors, and nothing that
+    runs together beside them has to run in between."""
+    groups = [*parts, *added]
+    if not _may_share(d, _members(d, groups)):
         return False
+    before = _members(d, parts)
     made, read = {m.tensors[0].name for m in before}, {r for m in before for r in definition_reads(m)}
-    common = any(made & {*definition_reads(m)} or read & {*definition_reads(m)} for m in added)
-    return common and shared_loops_of(d, groups) is not None
+    common = any((made | read) & {*definition_reads(m)} for m in _members(d, added))
+    return common and not runs_between(others, groups) and shared_loops_of(d, groups) is not None
 
 
 def _may_share(d: Deriver, members: Sequence[Definition]) -> bool:

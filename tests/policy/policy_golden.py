@@ -59,7 +59,7 @@ CPUS = {
     ),
     "neon": Machine(16, 32, threads=4, target="cpu", l2_bytes=1 << 20, dots=BYTES, cache_bytes=32 << 20),
     "rvv": Machine(16, 32, threads=4, target="cpu", l2_bytes=512 << 10, cache_bytes=4 << 20),
-    "wasm": Machine(16, 16, threads=1, target="cpu", l2_bytes=512 << 10, cache_bytes=4 << 20),
+    "wasm": Machine(16, 16, threads=1, target="cpu", l2_bytes=512 << 10, dots=BYTES | {(i16, i16)}, cache_bytes=4 << 20),
 }
 DEVICES: dict[str, GpuMachine] = {
     **{name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")},

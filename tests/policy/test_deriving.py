@@ -373,6 +373,19 @@ def test_rows_of_a_grid_from_beyond_the_near_caches_are_computed_one_after_the_o
     assert any(x.name == "unroll" for x in schedule.directives) == rows
 
 
+@pytest.mark.parametrize(("drawn", "rows"), [("z[t, i, j]", False), ("z[0, i, j]", True)], ids=["each its own", "the same in all steps"])
+def test_rows_of_a_step_that_reads_its_own_of_what_lies_far_are_computed_one_after_the_other(drawn: str, rows: bool) -> None:
+    around = " + ".join(f"u[t, {index} | 0]" for index in ("i - 1, j", "i + 1, j", "i, j - 1", "i, j + 1"))
+    text = f"""op f(a: f32[N, N], z: f32[N, N, N]) -> (y: f32[N, N]) {{
+        u[0, i, j] = a[i, j]
+        u[t + 1, i, j] = 0.9 * u[t, i, j] + 0.05 * ({around}) + {drawn}   for t in 0..N, i in 0..N, j in 0..N
+        y[i, j] = u[N, i, j]
+    }}"""
+    program = substitute_sizes(declared(load_module(parse(Source("f.tl", text))), "f"), {"N": Int(200)})
+    schedule = derive(program, Machine(target="cpu", threads=1))
+    assert any(x.name == "unroll" for x in schedule.directives) == rows
+
+
 def test_elements_that_data_name_for_each_column_are_gone_through_by_rows_of_the_data() -> None:
     text = "op f(ids: i64[30, 130] in 0..20, u: f32[30, 130]) -> (y: f32[20, 130]) { y[n, b] = sum(m, ids[m, b] == n) u[m, b] }"
     program = declared(load_module(parse(Source("f.tl", text))), "f")

@@ -711,8 +711,11 @@ class BlockCost:
 
     @once
     def loaded_first(self) -> tuple[Element, ...]:
-        """What comes from beyond the second-level cache: what sums read, or all that a map touches, where that cache does not hold it."""
-        found = self.summed or (() if self.earlier else self.touched)
+        """What comes from beyond the second-level cache: what sums read, or all that a map touches, or what each element of a recurrence
+        reads for itself, where that cache does not hold it."""
+        written, *read = self.touched
+        own = tuple(e for e in read if e.names.issuperset(self.definition.axes))
+        found = self.summed or (own if self.earlier else (written, *read))
         return found if sum(map(self.bytes_of, found)) > self.d.machine.l2_bytes else ()
 
     def waited(self, element: Element, c: InnerLoops) -> float:

@@ -20,13 +20,12 @@ from tensorlang.check.body import elaborate
 from tensorlang.check.depth import too_deep
 from tensorlang.check.inline import inline
 from tensorlang.check.instantiate import not_static
-from tensorlang.check.lint import warning, warnings_in
+from tensorlang.check.lint import hidden_terms, warnings_in
 from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic
 from tensorlang.check.reachability import check_satisfiable, unbound_sizes, unreachable_clauses
 from tensorlang.check.signature import bind
-from tensorlang.check.suggest import written
 from tensorlang.check.trials import SMALL, Attributes, Pack, choices, required_attributes
 from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.walk import conjuncts, descendants
@@ -106,28 +105,10 @@ def without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
 
 def warnings_of(file: sx.File, module: Module) -> list[Diagnostic]:
     """Return what a file says and hardly means: what its text alone tells, and the clauses that are proven to apply nowhere."""
-    out = [*warnings_in(file), *_hidden_terms(file, module)]
+    out = [*warnings_in(file), *hidden_terms(file, module)]
     for name in sorted(module.declared):
         out += unreachable_in(module, name)
     return sorted(out, key=lambda d: d.labels[0].span.start)
-
-
-def _hidden_terms(file: sx.File, module: Module) -> Iterator[Diagnostic]:
-    """Yield W0109 for reductions that come to their start value, `first(i, c[i], from 0) x[i]`, whatever their terms are."""
-    for node in (n for declaration in file.declarations for n in descendants(declaration) if isinstance(n, sx.Reduction)):
-        start = next((b for b in node.binders if isinstance(b, sx.From)), None)
-        if start is None or node.reducer not in module.reducers:
-            continue
-        from tensorlang.check.laws import keeps_start  # imports NumPy
-
-        if keeps_start(module, node.reducer):
-            yield warning(
-                "W0109",
-                f"`{node.reducer}` always comes to what it starts from",
-                start.span,
-                "the fold begins with this, and no term changes it",
-                help=f"leave out `{written(start.span)}`; a reducer whose later terms win, as `last`, keeps it where there are none",
-            )
 
 
 def unreachable_in(module: Module, name: str) -> list[Diagnostic]:

@@ -5,6 +5,7 @@
     W0103  a function, reducer or tactic is     W0106  a clause never applies (`check.definition` looks, with proofs)
            not used                             W0107  a comparison with `nan`
                                                 W0108  a reduction leaves out the last element
+                                                W0109  a reduction comes to what it starts from
                                                 W0201  a schedule or directive does nothing
                                                 W0202  a schedule is not for all sizes (`policy.prove` looks)
 
@@ -16,6 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from tensorlang.check.module import Module
+from tensorlang.check.suggest import written
 from tensorlang.check.used_names import names_used_by_others
 from tensorlang.check.walk import bound_name, descendants
 from tensorlang.diagnostics import NOWHERE, Diagnostic, Edit, Label, Span
@@ -44,6 +47,24 @@ def warnings_in(file: sx.File) -> list[Diagnostic]:
     found += _unused_declarations(file)
     found += _never_chosen(file)
     return sorted(found, key=lambda d: d.labels[0].span.start if d.labels else 0)
+
+
+def hidden_terms(file: sx.File, module: Module) -> Iterator[Diagnostic]:
+    """Yield W0109 for reductions that come to their start value, `first(i, c[i], from 0) x[i]`, whatever their terms are."""
+    for node in (n for declaration in file.declarations for n in descendants(declaration) if isinstance(n, sx.Reduction)):
+        start = next((b for b in node.binders if isinstance(b, sx.From)), None)
+        if start is None or node.reducer not in module.reducers:
+            continue
+        from tensorlang.check.laws import keeps_start  # imports NumPy
+
+        if keeps_start(module, node.reducer):
+            yield warning(
+                "W0109",
+                f"`{node.reducer}` always comes to what it starts from",
+                start.span,
+                "the fold begins with this, and no term changes it",
+                help=f"leave out `{written(start.span)}`; a reducer whose later terms win, as `last`, keeps it where there are none",
+            )
 
 
 def warning(code: str, title: str, span: Span, label: str = "", *, help: str | None = None, edits: tuple[Edit, ...] = ()) -> Diagnostic:

@@ -31,7 +31,7 @@ from tensorlang.check.definition import representative_program
 from tensorlang.check.extern_header import c_header
 from tensorlang.check.foreign import nearest
 from tensorlang.check.instantiate import ArgType, bound, instantiate
-from tensorlang.check.lint import warnings_in
+from tensorlang.check.lint import hidden_terms, warnings_in
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.check.packs import dimension_names
@@ -635,7 +635,7 @@ class Operators:
         self._plain, self._externs = replace(module, mode=mode), externs
         check_heads(self._plain)
         module = module_for(self, tools.schedules_for, tools.has)
-        for found in (*warnings_in(given), *warnings_in(file)):
+        for found in (*warnings_in(given), *warnings_in(file), *hidden_terms(file, module)):
             warnings.warn(f"\n{render(found)}", CompileWarning, stacklevel=5)
         self._operators = {name: Operator(name, module, tools, roles, sizes=sizes) for name in sorted(module.offered)}
 

@@ -163,6 +163,15 @@ def test_loading_a_text_warns_where_it_is_loaded() -> None:
         tl.parse(text.replace("bias", "_bias"))
 
 
+def test_loading_a_text_warns_of_reductions_that_come_to_what_they_start_from() -> None:
+    text = "op f(x: f32[N]) -> (y: i64) {\n    y = REDUCER(i, x[i] > 0, from -1) i\n}\n"
+    with pytest.warns(tl.CompileWarning, match="`first` always comes to what it starts from"):
+        tl.parse(text.replace("REDUCER", "first"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tl.parse(text.replace("REDUCER", "last"))
+
+
 def test_a_component_of_a_reduction_that_defines_others_too_may_be_read_by_nothing() -> None:
     text = """reducer last (m1, a1) (m2, a2) from (-inf, 0) = if m2 >= m1 then (m2, a2) else (m1, a1)
 

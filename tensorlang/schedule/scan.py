@@ -242,7 +242,8 @@ def _pieces(growth: Growth, runs: tuple[Tensor, ...], axis: str, fresh: Fresh) -
     before = tuple(Read(run.name, index, span=e.span) for run in runs)
     lo, hi = growth.new
     asks = e.filter is not None or e.where != TRUE
-    if asks and e.binders == (binder,) and affine.difference(hi, lo) == 1 and (e.init is not None or e.reducer.identity is None):
+    keeps = e.reducer.identity is None or (e.init is not None and e.reducer.kind == "sum" and runs[0].dtype.is_float)  # -0 + 0 is 0
+    if asks and keeps and e.binders == (binder,) and affine.difference(hi, lo) == 1:
         condition, term = _term(e, binder, lo)
         value = _chosen(condition, _joined(growth, before, term), before)
     else:

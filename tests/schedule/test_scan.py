@@ -127,6 +127,8 @@ def test_short_axes_beside_neighbours_run_where_vectors_of_these_take_a_step(axi
 STRETCHES = {
     "a sum that grows": ("x: f32[N]", "f32[N]", "y[i] = sum(k in 0..i+1) x[k]", "scan y.i to 4"),
     "stretches of stretches": ("x: f32[N]", "f32[N]", "y[i] = x[i] - sum(k in 0..i) x[k]", "scan y.i to 2, 3"),
+    "from a number": ("x: f32[N]", "f32[N]", "y[i] = sum(k in 0..i+1, from 2) x[k]", "scan y.i to 4"),
+    "from a number where data say so": ("x: f32[N]", "f32[N]", "y[i] = max(k in 0..i, x[k] > 1, from 2) x[k]", "scan y.i to 2, 3"),
     "one that shrinks": ("x: f32[N]", "f32[N]", "y[i] = max(k in i..N) x[k]", "scan y.i to 3"),
     "in rows": ("x: f32[N, M]", "f32[N, M]", "y[i, j] = sum(k in 0..j+1) x[i, k]", "scan y.j to 2"),
     "in columns of some rows": (

@@ -19,7 +19,7 @@ that cancel) match on them; fusion and code generation look at the program only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,6 +78,10 @@ class Kernel:
     def bound(self) -> dict[str, str]:
         """Return the value of each parameter of the program, by its name."""
         return {p.name: value for p, value in zip(self.program.params, self.inputs, strict=True)}
+
+    def of_sizes(self, program: Program) -> Kernel:
+        """Return the kernel with its program for other sizes, and without forms, which are for the sizes that it has."""
+        return replace(self, program=program, forms=())
 
 
 @dataclass(frozen=True, slots=True)

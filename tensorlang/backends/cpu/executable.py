@@ -161,7 +161,7 @@ class Executable:
         if not isinstance(node, Kernel) or not node.program.sizes:
             return node
         sizes = {name: Int(self.parts.sizes[name]) for name in node.program.sizes}
-        return replace(node, program=substitute_sizes(node.program, sizes), forms=())
+        return node.of_sizes(substitute_sizes(node.program, sizes))
 
     @property
     def arena_bytes(self) -> int:

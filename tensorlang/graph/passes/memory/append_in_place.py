@@ -191,6 +191,6 @@ def _with_rooms(graph: Graph) -> Graph:
             used = [n.names for n in extents if isinstance(n, Size)]
             names = [name for each in used for name in sorted(each)]
             sizes = tuple(dict.fromkeys((*node.program.sizes, *names)))
-            node = node if sizes == node.program.sizes else replace(node, program=replace(node.program, sizes=sizes), forms=())
+            node = node if sizes == node.program.sizes else node.of_sizes(replace(node.program, sizes=sizes))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))

@@ -256,7 +256,7 @@ class _State:
                 own = node.bound
                 inputs = tuple(names[v] if p in made.names else v for p, v in own.items())
                 outputs = tuple(names[v] for v in node.outputs)
-                return replace(node, name=label, program=made.program, inputs=inputs, outputs=outputs, members=members(node), forms=())
+                return replace(node.of_sizes(made.program), name=label, inputs=inputs, outputs=outputs, members=members(node))
             case View():
                 return replace(node, name=label, input=names[node.input], output=names[node.output], members=members(node))
             case Join() | Part() | Extern() | Loop():

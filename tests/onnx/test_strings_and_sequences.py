@@ -85,6 +85,20 @@ def test_what_numbers_of_the_host_decide_is_read_from_them() -> None:
         assert y.shape == tuple(sizes) and wide.dtype == np.int32 and wide.tolist() == sizes
 
 
+def test_strings_that_differ_are_found_in_the_order_of_their_characters() -> None:
+    nodes = [helper.make_node("Unique", ["a"], ["y", "at", "back", "counts"])]
+    data = model(
+        nodes, [value("a", STRING, ["n"])], [value("y", STRING, None), *(value(name, INT64, None) for name in ("at", "back", "counts"))]
+    )
+    found, session = tl.compile(data, threads=1), onnxruntime.InferenceSession(data.SerializeToString())
+    for given in (words("b", "é", "", "Z", "b"), words("q")):
+        for mine, theirs in zip(found(given), session.run(None, {"a": given}), strict=True):
+            assert mine.tolist() == theirs.tolist()
+    one_hot = [helper.make_node("OneHot", ["at", "depth", "a"], ["y"])]
+    named = compiled(one_hot, [value("at", INT64, [2]), value("depth", INT64, []), value("a", STRING, [2])], [value("y", STRING, None)])
+    assert named(np.array([1, -2]), np.array(2), words("no", "yes")).tolist() == [["no", "yes"], ["yes", "no"]]
+
+
 def test_strings_of_a_run_are_forgotten_after_it() -> None:
     found = compiled([helper.make_node("Identity", ["a"], ["y"])], [value("a", STRING, ["n"])], [value("y", STRING, ["n"])])
     before = len(texts._constants)

@@ -13,6 +13,7 @@ from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import joined
 from stdlib.onnx.table.shapes import counted_to
+from stdlib.onnx.table.strings import ranks
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.sizes import Size, is_one, same
 
@@ -257,7 +258,7 @@ def unique(n: Site) -> tuple[Value | None, ...]:
     flat = not n.has("axis")
     axis = 0 if flat else n.axis("axis", 0, len(x.shape))
     rest = () if flat else (*x.shape[:axis], *x.shape[axis + 1 :])
-    keys = cast(n, x, DTYPES["u8"]) if x.dtype == DTYPES["bool"] else x
+    keys = ranks(n, x) if n.is_text(x) else cast(n, x, DTYPES["u8"]) if x.dtype == DTYPES["bool"] else x
     slices = keys if flat or axis == 0 else n.op("transpose", keys, perm=(axis, *(k for k in range(len(x.shape)) if k != axis)))
     total = prod(x.shape) if flat else x.shape[axis]
     if same(total, 0):
@@ -278,7 +279,7 @@ def unique(n: Site) -> tuple[Value | None, ...]:
         by_place = n.op("argsort", first, axis=0)
         first, counts = (n.op("gather", v, by_place, axis=0) for v in (first, counts))
         back = n.op("gather", n.op("inverse_permutation", by_place), back, axis=0)
-    return n.op("gather", n.view(x, (total,)) if flat else x, first, axis=axis), first, back, counts
+    return n.of_texts(n.op("gather", n.view(x, (total,)) if flat else x, first, axis=axis), x), first, back, counts
 
 
 RULES = (

@@ -18,9 +18,9 @@ from tensorlang.graph.nodes import Value
 _MOVES = frozenset(
     (
         "Compress", "Concat", "ConcatFromSequence", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
-        "Optional", "OptionalGetElement", "Pad", "Reshape", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "SequenceAt",
-        "SequenceConstruct", "SequenceErase", "SequenceInsert", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "Squeeze", "Tile",
-        "Transpose", "Unsqueeze", "Where", "ArrayFeatureExtractor",
+        "OneHot", "Optional", "OptionalGetElement", "Pad", "Reshape", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND",
+        "SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert", "Slice", "SpaceToDepth", "Split", "SplitToSequence",
+        "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where", "ArrayFeatureExtractor",
     )
 )  # fmt: skip
 """Operators whose results are strings where their arguments are."""
@@ -29,7 +29,7 @@ _TAKES = frozenset(
         "Cast", "CastLike", "CastMap", "CategoryMapper", "DictVectorizer", "Equal", "If", "LabelEncoder",
         "Loop", "OneHotEncoder", "OptionalHasElement",
         "RegexFullMatch", "Scan", "SequenceLength", "SequenceMap", "Shape", "Size", "StringConcat", "StringNormalizer",
-        "StringSplit", "TfIdfVectorizer", "Tokenizer",
+        "StringSplit", "TfIdfVectorizer", "Tokenizer", "Unique",
     )
 )  # fmt: skip
 """Others that take strings, and what they return says each itself."""
@@ -116,6 +116,17 @@ def _pattern(n: Site, pattern: str) -> re.Pattern[str]:
         return re.compile(python, re.ASCII)
     except (re.error, OverflowError, RecursionError) as problem:
         raise n.wrong(f"the pattern {pattern!r} is none: {problem}") from problem
+
+
+def ranks(n: Site, x: Value) -> Value:
+    """Return for each string how many other ones come before it."""
+
+    def counted(array: Array) -> tuple[Array]:
+        places = {text: k for k, text in enumerate(sorted(set(array.flat)))}
+        return (np.array([places[text] for text in array.flat], np.int64).reshape(array.shape),)
+
+    (found,) = n.hosted(counted, x)
+    return found
 
 
 def full_match(n: Site) -> Result:

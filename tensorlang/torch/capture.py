@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch._decomp import decompositions as torch_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -23,6 +22,7 @@ from tensorlang.torch.complex_numbers import as_real, complex_outputs, is_comple
 from tensorlang.torch.decompositions import BY_LOOPS, MENDED, table
 from tensorlang.torch.derivatives import SOLUTIONS
 from tensorlang.torch.program import DRAW, Argument, Array, Block, Input, Node, Program, Ref, Type, nodes_within, size_input
+from tensorlang.torch.recurrent_layers import whole_layers
 from tensorlang.torch.registration import registered
 from tensorlang.torch.tensors import array_of, dtype_of
 
@@ -40,15 +40,12 @@ def decompositions(serves: Serves, *, by_loops: bool = True) -> dict[Any, Callab
 
 @contextmanager
 def kept_whole(serves: Serves) -> Iterator[None]:
-    """Let torch, while it captures a graph, keep operators whole that make images of another size and are read as they are, and layers of
-    LSTM whose inputs have derivatives, too. Before it asks for decompositions it has kernels in Python take them apart, into elements that
+    """Let torch, while it captures a graph, keep operators whole that make images of another size and are read as they are, and recurrent
+    layers. Before it asks for decompositions it has kernels in Python take them apart, into elements that
     data name and into steps. What these make something else of is taken apart as here, and some have derivatives of another form."""
     given = {op: dict(op.py_kernels) for op in table() if _resizes(op) and serves(operator_name(op))}
     given |= {op: dict(op.py_kernels) for op in _OTHERWISE}
-    layer_of = torch_decompositions.select_one_layer_lstm_function
     try:
-        if serves(operator_name(aten.mkldnn_rnn_layer_backward.default)):
-            torch_decompositions.select_one_layer_lstm_function = _whole_layer_of(layer_of)
         for op, kernels in given.items():
             if op in _OTHERWISE:
                 _replace_kernels(op, kernels | {torch._C.DispatchKey.Autograd: _OTHERWISE[op]})
@@ -56,19 +53,14 @@ def kept_whole(serves: Serves) -> Iterator[None]:
                 _replace_kernels(op, kernels | dict.fromkeys(_TAKING_APART & kernels.keys(), _of_sizes(op)))
             else:
                 _replace_kernels(op, {key: kernel for key, kernel in kernels.items() if key not in _TAKING_APART})
-        yield
+        with whole_layers() if serves(operator_name(aten.mkldnn_rnn_layer_backward.default)) else nullcontext():
+            yield
     finally:
-        torch_decompositions.select_one_layer_lstm_function = layer_of
         for op, kernels in given.items():
             _replace_kernels(op, kernels)
 
 
 _OTHERWISE = MENDED | SOLUTIONS
-
-
-def _whole_layer_of(layer_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what chooses how a layer of LSTM is computed: as torch does it for an input without derivatives."""
-    return lambda x, states, params: layer_of(x.detach(), states, params)
 
 
 def _resizes(op: Any) -> bool:

@@ -399,6 +399,26 @@ def test_derivatives_go_back_through_layers_of_lstm_whole() -> None:
     assert {node.target for call in read.call_args_list for node in call.args[0].graph.nodes} >= {aten.mkldnn_rnn_layer_backward.default}
 
 
+def test_derivatives_go_back_through_other_recurrent_layers_whole() -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru, self.rnn = nn.GRU(3, 3), nn.RNN(3, 2, nonlinearity="relu", bidirectional=True)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y, last = self.gru(x)
+            return self.rnn(y)[0], last
+
+    model, x = Layers(), torch.randn(4, 2, 3)
+    with torch._dynamo.config.patch(allow_rnn=True), mock.patch.object(backend, "of_graph", wraps=backend.of_graph) as read:
+        results = [
+            (y, last, *torch.autograd.grad((y * y).sum() + last.exp().sum(), model.parameters()))
+            for y, last in (model(x), compiled(model)(x))
+        ]
+    close(*results)
+    assert [n.target for n in read.call_args_list[0].args[0].graph.nodes].count(aten.mkldnn_rnn_layer.default) == 3
+
+
 def test_parameters_that_are_trained_are_read_where_they_lie_now() -> None:
     model, x = nn.Linear(3, 3), torch.randn(2, 3)
     fast = compiled(model)

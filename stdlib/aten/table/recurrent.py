@@ -1,4 +1,4 @@
-"""Layers of LSTM, as torch has them in one operator on processors; other layers come step by step."""
+"""Recurrent layers, each direction one operator, as torch has those of LSTM on processors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from stdlib.aten.table.moving import flip
 from stdlib.onnx.table.moving import joined, slice_axis
 from tensorlang.graph.nodes import Value
 
-LSTM = 2
-"""How torch numbers the kind of layer."""
+RELU, TANH, LSTM, GRU = range(4)
+"""How torch numbers the kinds of layers."""
+ORDERS = {LSTM: (0, 3, 1, 2), GRU: (1, 0, 2)}
+"""Where torch has the gates that the library has in this order: of input, output, forget, cell, and of update, reset, fresh state."""
 
 
 def layer(
@@ -34,8 +36,8 @@ def layer(
     batch_first: bool,
     train: bool,
 ) -> tuple[Value, ...]:
-    _check(n, mode, num_layers, bidirectional, batch_first, batch_sizes)
-    return *_layer(n, reverse, has_biases, x, w, r, b, br, h0, c0), n.filled((0,), DTYPES["u8"], 0)
+    _check(n, num_layers, bidirectional, batch_first, batch_sizes)
+    return *_layer(n, mode, reverse, has_biases, x, w, r, b, br, h0, c0), n.filled((0,), DTYPES["u8"], 0)
 
 
 def layer_backward(
@@ -64,37 +66,44 @@ def layer_backward(
     batch_first: bool,
     workspace: Value,
 ) -> tuple[Value | None, ...]:
-    _check(n, mode, num_layers, bidirectional, batch_first, batch_sizes)
+    _check(n, num_layers, bidirectional, batch_first, batch_sizes)
     by = (x, w, r, b, br, h0, c0)
     asked = [n.uses(k) for k in range(len(by))]
-    slopes = derivatives(n, (grad_y, grad_h, grad_c), by, lambda *given: _layer(n, reverse, has_biases, *given), asked)
+    slopes = derivatives(n, (grad_y, grad_h, grad_c), by, lambda *given: _layer(n, mode, reverse, has_biases, *given), asked)
     return tuple(s if s is None else n.cast(s, dtype) for s, dtype in zip(slopes, n.dtypes, strict=True))  # f32, of bf16, too
 
 
-def _check(n: Call, mode: int, num_layers: int, bidirectional: bool, batch_first: bool, batch_sizes: Any) -> None:
-    if mode != LSTM or num_layers != 1 or bidirectional or batch_first or batch_sizes:
-        raise n.unsupported("more than one direction of an LSTM")
+def _check(n: Call, num_layers: int, bidirectional: bool, batch_first: bool, batch_sizes: Any) -> None:
+    if num_layers != 1 or bidirectional or batch_first or batch_sizes:
+        raise n.unsupported("more than one direction of a recurrent layer")
 
 
 def _layer(
-    n: Call, reverse: bool, has_biases: bool, x: Value, w: Value, r: Value, b: Value, br: Value, h0: Value, c0: Value
+    n: Call, mode: int, reverse: bool, has_biases: bool, x: Value, w: Value, r: Value, b: Value, br: Value, h0: Value, c0: Value
 ) -> tuple[Value, Value, Value]:
-    """Return the states after each step, and both after the last one."""
+    """Return the states after each step, and both after the last one; layers that have one state leave the other as it is. The sum of
+    the biases of GRU has four gates, of reset, update, and the fresh state by input and by state."""
     steps, batch, _ = x.shape
-    hidden_size = r.shape[-1]
+    size = r.shape[-1]
     lengths = n.filled((batch,), DTYPES["i32"], steps)
-    zero = n.filled((4 * hidden_size,), x.dtype, 0)
-    bias = _ordered(n, n.op("add", b, br), hidden_size) if has_biases else zero
-    states = (n.view(state, (batch, hidden_size)) for state in (h0, c0))
-    peep = n.filled((3 * hidden_size,), x.dtype, 0)
-    source = flip(n, x, (0,)) if reverse else x
-    y, hn, cn = n.ops("lstm", source, _ordered(n, w, hidden_size), _ordered(n, r, hidden_size), bias, *states, lengths, peep)
+    w, r = (_ordered(n, value, size, mode) for value in (w, r))
+    both = n.op("add", b, br) if has_biases else n.filled(((mode == GRU) * size + w.shape[0],), x.dtype, 0)
+    bias = _ordered(n, both, size, mode)
+    h, c = (n.view(state, (batch, size)) for state in (h0, c0))
+    source, cn = flip(n, x, (0,)) if reverse else x, c
+    if mode == LSTM:
+        y, hn, cn = n.ops("lstm", source, w, r, bias, h, c, lengths, n.filled((3 * size,), x.dtype, 0))
+    elif mode == GRU:
+        inner = joined(n, (n.filled((2 * size,), x.dtype, 0), slice_axis(n, both, 0, 3 * size, size)), 0)
+        y, hn = n.ops("gru_reset_after", source, w, r, bias, inner, h, lengths)
+    else:
+        y, hn = n.ops("rnn", source, w, r, bias, h, lengths, f="relu" if mode == RELU else "tanh")
     return flip(n, y, (0,)) if reverse else y, n.view(hn, h0.shape), n.view(cn, c0.shape)
 
 
-def _ordered(n: Call, w: Value, size: int) -> Value:
-    """Return the rows of the gates in the library's order, input, output, forget, cell; torch has input, forget, cell, output."""
-    return joined(n, tuple(slice_axis(n, w, 0, k * size, size) for k in (0, 3, 1, 2)), 0)
+def _ordered(n: Call, w: Value, size: int, mode: int) -> Value:
+    """Return the rows of the gates in the library's order."""
+    return joined(n, tuple(slice_axis(n, w, 0, k * size, size) for k in ORDERS[mode]), 0) if mode in ORDERS else w
 
 
 RULES: dict[str, Rule] = {"mkldnn_rnn_layer": layer, "mkldnn_rnn_layer_backward": layer_backward}

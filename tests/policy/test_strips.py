@@ -214,6 +214,35 @@ def test_rows_that_planes_keep_hold_what_strips_at_edges_need() -> None:
     assert_same(program, proven(program, schedule), SIZES)
 
 
+SIGNAL = """
+    u[i] = x[i + 1 | clamp] - 3 * x[i]
+    v[i] = sum(p in 0..5) u[i + p - 2 | 0]   for i in 0..P
+    b[i] = v[2 * i | clamp] + v[2 * i + 1 | clamp]   for i in 0..P // 2
+    m[i], at[i] = first_max(k in 0..3) (b[i // 2 + k | 0], i32(k))   for i in 0..P
+    y[i] = m[i] - v[i + 3 | reflect] * at[i]"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_signals_are_computed_in_strips_of_points_that_the_nearest_cache_holds(threads: int) -> None:
+    sizes = {"P": 4100}
+    module = load_module(parse(Source("f.tl", f"op f(x: i32[P]) -> (y: i32[P]) where P >= 4 {{\n{SIGNAL}\n}}")))
+    program = instantiate(module, "f", [argument(p, sizes) for p in module.operators["f"].params])
+    machine = replace(SMALL, threads=threads, l1_bytes=1 << 15, l2_bytes=1 << 16)
+    schedule = derive(program, machine)
+    assert {"split y.i by 512 -> i_b, i", "at v at y.i_b", "at m at y.i_b"} <= {show(d) for d in schedule.directives}
+    assert_same(program, proven(program, schedule), sizes)
+    assert not any("i_b" in d for d in directives(program, replace(machine, l2_bytes=1 << 18)))
+
+
+def test_maps_of_a_signal_share_one_loop_in_which_nothing_is_kept() -> None:
+    module = load_module(
+        parse(Source("f.tl", "op f(x: i32[P]) -> (y: i32[P]) { u[i] = 2 * x[i]\nv[i] = u[i] * u[i]\ny[i] = v[i] - u[i] }"))
+    )
+    program = instantiate(module, "f", [argument(p, {"P": 4100}) for p in module.operators["f"].params])
+    said = directives(program)
+    assert "together u, v, y -> i" in said and not any("i_b" in d for d in said)
+
+
 def test_what_a_near_cache_holds_is_computed_whole() -> None:
     for signature, body in CASES:
         assert not any("i_b" in d for d in directives(operator(signature, body), replace(SMALL, l2_bytes=1 << 20)))

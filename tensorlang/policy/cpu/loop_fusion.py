@@ -112,7 +112,7 @@ def _in_shared_loops(d: Deriver, strip: Strip) -> Strip:
     moving = {t.name for x, _ in strip.kept for t in x.tensors}
     *inside, last = (part.group for part in gathered(d, [Strip(group) for group in (*strip.inside, strip.group)], moving))
     if last.fused and _are_rows_cut(d, last, strip):
-        return strip
+        return strip if inside or len(last.head.axes) > 1 else Strip(last)  # Of a signal nothing is left to keep.
     return sized(d, replace(strip, group=last, inside=tuple(inside)), points_alone(d, (*inside, last)))
 
 

@@ -65,7 +65,7 @@ def _chains(d: Deriver, found: Sequence[Strip]) -> Iterator[list[Strip]]:
 
 def _has_rows(d: Deriver, definition: Definition) -> bool:
     """Tell whether an equation makes the rows of one tensor, one after the other."""
-    return len(definition.tensors) == 1 and is_windowed(d, definition, 0, 0)
+    return len(definition.tensors) == 1 and len(definition.axes) > 1 and is_windowed(d, definition, 0, 0)
 
 
 def _has_other_loops(d: Deriver, strip: Strip) -> bool:

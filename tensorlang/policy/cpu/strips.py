@@ -8,7 +8,8 @@ nothing of each other, and threads share them. Of a tensor that is read at anoth
 half as many rows, or eight times as many, and it has so many itself that these are whole numbers. Of planes that no cache holds,
 `y[c, i, j]` made of those of the same `c`, each is computed in strips of its own; where all are made of one plane, or one of all, a strip
 has the rows of all of them, those of what is made for one plane after the other. Rows that are recurrences of their own (filters, running
-sums) are computed so, too: their lanes are the rows of a strip, which has as many at least.
+sums) are computed so, too: their lanes are the rows of a strip, which has as many at least. Of signals, `y[i]`, a strip has as many points
+as the first-level cache holds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from tensorlang.tensor.walk import component_of, definition_reads, reads, reduce
 
 ROWS = (64, 48, 32, 24, 16, 12, 8, 6, 4, 2)
 """How many rows a strip may have."""
+POINTS = (8192, 4096, 2048, 1024, 512)
+"""And how many points of a signal, whose only axis is that of lanes, too."""
 WORTH_ROWS = 2
 """How many times as many rows as windows reach a strip has at least."""
 CACHE_SHARE = 0.75
@@ -111,7 +114,7 @@ def _strip(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], depth:
     further in of which there is one, where what is inside has none of those before it: planes that are made of one."""
     if group.head.tensors[0].name in d.layouts:
         return Strip(group)
-    places = (depth,) if depth else range(min(group.depth, len(group.head.axes) - 1))
+    places = (depth,) if depth else range(min(group.depth, max(1, len(group.head.axes) - 1)))
     found = (_strip_along(d, group, groups, depth, place) for place in places if _is_in_rows(d, group, depth, place))
     return next((strip for strip in found if strip.rows), Strip(group))
 
@@ -122,13 +125,13 @@ def _strip_along(d: Deriver, group: FusionGroup, groups: Sequence[FusionGroup], 
     reach = {t.name: Reach(axis=row) for m in group.members for t in m.tensors}
     for made in reversed(groups[: groups.index(group)]):
         names = {t.name for t in made.head.tensors}
-        if names & {*d.program.results, *d.layouts}:
+        if names & {*d.program.results, *d.layouts} or _counts(made) is not _counts(group):
             continue
         read = [name for name in names if {*readers_of.get(name, ())} - names]
         if not read or not {r for name in read for r in readers_of[name]} - names <= reach.keys():
             continue
         span = joined([span_of(d, name, reach, depth) for name in read])
-        if span is None or span.high - span.low > ROWS[0]:
+        if span is None or span.high - span.low > _counts(group)[0]:
             continue
         own_rows = depth == 0 and span.rate == 1 and span.axis == 0 and _has_own_rows(d, made)
         if own_rows or _is_in_rows(d, made, depth, span.axis):
@@ -201,12 +204,14 @@ def _has_own_rows(d: Deriver, group: FusionGroup) -> bool:
 
 
 def is_windowed(d: Deriver, definition: Definition, depth: int, row: int) -> bool:
-    """Tell whether a tensor of several axes is computed row by row along the one at `row`, and each element of a few others."""
-    if len(definition.axes) < row + 2 or len(definition.pieces) != 1:
+    """Tell whether a tensor of several axes is computed row by row along the one at `row`, or one of a single axis in lanes along that, and
+    each element of a few others."""
+    count = len(definition.axes)
+    if count <= row or (count > 1 and count < row + 2) or len(definition.pieces) != 1:
         return False
     if recurs(d.program, definition) or is_product(definition):
         return False
-    if vector_axis(d, definition) in {*definition.axes[:depth], definition.axes[row]}:
+    if (vector_axis(d, definition) in {*definition.axes[:depth], definition.axes[row]}) == (count > 1):
         return False
     sizes, value = extents(definition), definition.pieces[0].value
     terms = [prod(sizes[b.name] or MOST_TERMS + 1 for b in r.binders) for r in reduces(value)]
@@ -286,13 +291,19 @@ def _rows(d: Deriver, strip: Strip, points: Set[str]) -> int:
         return sum(size if name in single else size * whole[name].rows(rows) for name, size in row.items())
 
     is_far = bytes_of(d, [t.name for g in inside for m in g.members for t in m.tensors]) > far
-    for room, counts in ((near, ROWS), (far, (needed,) if needed > 1 else ROWS if is_far else ())):
+    rooms = (near, ROWS), (far, (needed,) if needed > 1 else ROWS if is_far else ())
+    for room, counts in ((CACHE_SHARE * d.machine.l1_bytes, POINTS), (near, POINTS)) if _counts(group) is POINTS else rooms:
         whole = (r for r in counts if all((r * x.rate).denominator == 1 for x in made))
         fits = (r for r in whole if needed <= r and 2 * r <= height and size_bytes(r) <= room)
         rows = next(fits, 0)
         if rows and rows >= WORTH_ROWS * (high - low):
             return rows
     return 0
+
+
+def _counts(group: FusionGroup) -> tuple[int, ...]:
+    """Return how many rows, or points of a signal, a strip of a group may have."""
+    return ROWS if len(group.head.axes) > 1 else POINTS
 
 
 def add_strip(d: Deriver, strip: Strip, loops: Definition) -> str:

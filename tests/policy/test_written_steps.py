@@ -28,6 +28,8 @@ PRODUCTS = """
 RING = """
     s[0, i] = 0   for i in 0..5
     s[t + 1, i] = if i == 0 then m[t, 0, 0] - s[t, 4] else s[t, (i + 4) % 5]   for t in 0..T, i in 0..5"""
+TABLE = """
+    f[t, k] = if t == 0 or k == 0 then a[0] else f[t - 1, k - 1] + f[t - 1, k] + 1   for t in 0..T + 1, k in 0..11"""
 SIGNATURE = "a: i32[3], m: i32[T, 2, 2]) -> "
 
 
@@ -43,8 +45,9 @@ def directives(program: Program, machine: Machine) -> list[str]:
         ("y: i32[T, 3]", EQUATIONS + "\n y[t, i] = x[t + 1, i] - x[t, i]"),
         ("y: i32[T]", PRODUCTS + "\n y[t] = sum(i in 0..2, j in 0..2) p[t + 1, i, j]   for t in 0..T"),
         ("y: i32[T]", RING + "\n y[t] = sum(i in 0..5) s[t + 1, i]   for t in 0..T"),
+        ("y: i32", TABLE + "\n y = f[T, 10]"),
     ],
-    ids=["equations", "differences of steps", "products", "a ring"],
+    ids=["equations", "differences of steps", "products", "a ring", "a table of sums of neighbours"],
 )
 def test_elements_that_need_others_of_their_step_are_computed_one_by_one(result: str, body: str, machine: Machine) -> None:
     program = operator(f"{SIGNATURE}({result})", body)

@@ -9,7 +9,7 @@ empty, and what one of them takes of another waits for its way there: they run w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from math import ceil, log2, prod
 
 from polyhedral import affine
@@ -22,13 +22,15 @@ from tensorlang.policy.cpu.wavefronts import operation_cycles
 from tensorlang.policy.deriver import Deriver, is_local
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.shape import OPEN_EXTENT, extents
-from tensorlang.tensor.nodes import Definition, Expr, Read, Reduce
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Read, Reduce, Slot
 from tensorlang.tensor.walk import children, is_recurrence, nodes, reduces
 
 MOST_TERMS = 128
 """Of all that is computed in a step, each term of a sum by itself: code that processors keep decoded."""
 CROSSINGS = 2
 """Permutations from a lane of one vector to those of another: to take it out, and to put it into each."""
+MOVED_CYCLES = 16.0
+"""Of lanes that are loaded a few places beside where they were stored, until the stores are in the cache: no one of them has all lanes."""
 
 
 def has_written_steps(d: Deriver, plan: Plan, group: Sequence[Definition]) -> bool:
@@ -95,6 +97,11 @@ def _terms(reduce: Reduce) -> int:
     return prod(MOST_TERMS + 1 if n is None else n for n in found)
 
 
+def _lies_along(slot: Slot, axes: Set[AffineName]) -> bool:
+    """Tell whether an index differs from lane to lane."""
+    return not isinstance(slot, Dynamic) and not affine.name_set(slot).isdisjoint(a.name for a in axes)
+
+
 def _waiting(d: Deriver, group: Sequence[Definition], steps: Mapping[str, str], vectors: Mapping[str, tuple[str, ...]]) -> float:
     """Return the cycles from a step of tensors until the next, where each has its axis of `steps`, and lanes along these axes: what one
     takes of other lanes than its own has to get there."""
@@ -113,9 +120,10 @@ def _waiting(d: Deriver, group: Sequence[Definition], steps: Mapping[str, str], 
                 return None
             x, own = made[e.tensor], {AffineName(a) for a in vectors[m.tensors[0].name]}
             slots = dict(zip(x.axes, e.index, strict=True))
-            crosses = any(slots[a] not in own for a in vectors[e.tensor] if a in slots)
+            others = [slot for a in vectors[e.tensor] if a in slots and (slot := slots[a]) not in own]
+            crossing = MOVED_CYCLES if any(_lies_along(s, own) for s in others) else CROSSINGS * SHUFFLE_CYCLES if others else 0.0
             there = until(x) if slots[steps[e.tensor]] == AffineName(steps[m.tensors[0].name]) else 0.0
-            return there + crosses * CROSSINGS * SHUFFLE_CYCLES
+            return there + crossing
         below = [found for c in children(e) if (found := path(c, m)) is not None]
         if not below or not isinstance(e, Reduce):
             return max(below) + operation_cycles(e, m.tensors[0].dtype.is_float) if below else None

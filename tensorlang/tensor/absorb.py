@@ -1,4 +1,4 @@
-"""Write a reduction where it is read, so that what follows it happens on its accumulator.
+"""Write a reduction where it is read, so that what follows it happens on its accumulator, and what is only moved where it goes.
 
     before   t[i, j] = sum(k) x[i, k] * w[k, j]          y[i, j] = max(t[i, j] + b[j], 0)
     after    y[i, j] = max((sum(k) x[i, k] * w[k, j]) + b[j], 0)
@@ -69,7 +69,8 @@ def _absorbed(program: Program, definition: Definition, reader: Definition) -> E
         return None
     if len(definition.pieces) != 1 or definition.pieces[0].guard != TRUE or len(reader.pieces) != 1 or reader.pieces[0].guard != TRUE:
         return None
-    if not any(True for _ in reduces(definition.pieces[0].value)) or name in definition_reads(definition):
+    moves = isinstance(reader.pieces[0].value, Read)
+    if name in definition_reads(definition) or not (moves or any(True for _ in reduces(definition.pieces[0].value))):
         return None
     everywhere = [r for d in program.definitions for p in d.pieces for r in reads(p.value) if r.tensor == name]
     if len({r.index for r in everywhere}) != 1 or any(r.tensor == name for e in reduces(reader.pieces[0].value) for r in reads(e)):

@@ -263,3 +263,11 @@ def test_arithmetic_on_a_matrix_joins_its_product_with_a_vector_where_no_element
 def test_a_vector_that_every_column_reads_stays_outside_of_its_product() -> None:
     nodes = [kernel(unary("relu", 1, 3), "x", "u"), kernel(matmul(1, 5, 3), "u w", "y")]
     check(graph({"x": (1, 3), "w": (3, 5)}, nodes, ["y"]), [["relu u"], ["matmul y"]], x=random(1, 3), w=random(3, 5))
+
+
+def test_a_transpose_that_undoes_the_one_before_a_reduction_joins_both() -> None:
+    before, after = (transpose_program(f32, shape, (1, 0)) for shape in ((5, 3), (3, 5)))
+    nodes = [kernel(before, "x", "t"), kernel(softmax(3, 5), "t", "s"), kernel(after, "s", "y")]
+    done = check(graph({"x": (5, 3)}, nodes, ["y"]), [["transpose t", "softmax s", "transpose y"]], x=random(5, 3))
+    [made] = done.nodes
+    assert isinstance(made, Kernel) and len(made.program.definitions) == 4

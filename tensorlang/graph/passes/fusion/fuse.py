@@ -9,7 +9,8 @@ A group is at most one anchor (a program that reduces: contraction, convolution,
     epilogue   pointwise kernels that read the anchor's result in place, together with each other: the longest run that leaves one value
                that others read. All inner values vanish. Later anchors choose first: in a residual block the other branch is ready by then.
                What only widens at the end of a run (a cast, dequantising) is left to the readers: the narrow value is stored.
-               A transpose after it that leaves the last axis where it is joins a contraction, too.
+               A transpose after it that leaves the last axis where it is joins a contraction, too, and one that undoes the transpose
+               before it joins any other reduction.
     prologue   pointwise kernels all of whose readers are in one group, when reading them again costs less than storing them:
                  before pointwise readers      anything read in place; movements; cheap programs
                  before a contraction          transposes; arithmetic where each element is multiplied once, as a matrix by a vector:
@@ -161,6 +162,8 @@ class _Facts:
     returned: frozenset[str]
     order: dict[str, int]
     """Which kernel it is, by its name."""
+    made: dict[str, Kernel]
+    """Which kernel makes a value."""
 
     @staticmethod
     def of(graph: Graph) -> _Facts:
@@ -170,7 +173,8 @@ class _Facts:
         for node in kernels:
             kinds[node.name] = known[id(node.program)] = known.get(id(node.program)) or kind_of(node.program)
         order = {node.name: k for k, node in enumerate(kernels)}
-        return _Facts(graph, kernels, kinds, consumers(graph), frozenset(graph.outputs), order)
+        made = {value: node for node in kernels for value in node.outputs}
+        return _Facts(graph, kernels, kinds, consumers(graph), frozenset(graph.outputs), order, made)
 
     def escapes(self, value: str, inside: Iterable[str]) -> bool:
         """Tell whether `value` is returned, or read by a node that is not `inside`."""
@@ -219,17 +223,28 @@ def _widens(facts: _Facts, node: Kernel, inner: set[str]) -> bool:
 
 
 def _moved(facts: _Facts, last: Kernel, anchor: Kernel, assigned: dict[str, list[Kernel]]) -> list[Kernel]:
-    """Return the transpose that alone reads what a contraction leaves, if vectors still run along the same axis: it only says where
-    the elements go."""
+    """Return the transpose that alone reads what the anchor leaves, if it only says where the elements go: of a contraction, if vectors
+    still run along the same axis; of any other reduction, if it undoes the transpose of what that reads."""
     value = last.outputs[0]
     readers = facts.readers[value]
-    if not facts.kind[anchor.name].contraction or value in facts.returned or len(readers) != 1:
+    if value in facts.returned or len(readers) != 1:
         return []
     [node] = readers
     perm = permutation(node.program) if isinstance(node, Kernel) and node.name not in assigned else None
-    if perm is None or not isinstance(node, Kernel) or perm[-1:] != (len(perm) - 1,) or node.program.mode != anchor.program.mode:
+    if perm is None or not isinstance(node, Kernel) or node.program.mode != anchor.program.mode:
         return []
-    return [node]
+    joins = perm[-1:] == (len(perm) - 1,) if facts.kind[anchor.name].contraction else _undoes(facts, perm, anchor)
+    return [node] if joins else []
+
+
+def _undoes(facts: _Facts, perm: tuple[int, ...], anchor: Kernel) -> bool:
+    """Tell whether a transpose after `anchor` puts the axes back that one before it exchanged, of a value that `anchor` alone reads."""
+    for name in anchor.inputs:
+        maker = facts.made.get(name)
+        before = permutation(maker.program) if maker is not None and facts.readers[name] == [anchor] else None
+        if before is not None and name not in facts.returned and tuple(before[k] for k in perm) == tuple(range(len(before))):
+            return True
+    return False
 
 
 def _after(facts: _Facts, anchor: Kernel) -> list[Kernel]:

@@ -155,7 +155,7 @@ class _Kept:
 
     def _in_statement(self, s: Stmt, around: tuple[For, ...]) -> Iterator[_Value]:
         match s:
-            case For() if s.values is not None and s.kind in ("unroll", "vector", "serial", "parallel"):
+            case For() if s.values and s.kind in ("unroll", "vector", "serial", "parallel"):
                 for inner in s.body:
                     yield from self._in_statement(inner, (*around, s))
             case If(_, then, orelse) if around:

@@ -50,8 +50,9 @@ def test_values_that_are_computed_twice_are_kept_once_and_for_the_loops_that_the
         ("0 .. 5 {", "0 .. 1 {"),
         ("0 .. 5 {", "0 .. 5 parallel 5 {"),
         ("0 .. 2 unroll 2", "0 .. N"),
+        ("y[i, v] = y[i, v] + abs(x[i, v] / s[i] - c[k])", "for p in 3 .. 3 { y[i, v] = y[i, v] + x[i, v] / s[i] }"),
     ],
-    ids=["it changes", "it is stored", "it is quick", "data say where", "not always", "once", "threads", "of an open loop"],
+    ids=["it changes", "it is stored", "it is quick", "data say where", "not always", "once", "threads", "of an open loop", "never"],
 )
 def test_other_values_stay_where_they_are(before: str, instead: str) -> None:
     assert "alloc" not in moved(

@@ -114,13 +114,14 @@ def _is_long_product(definition: Definition) -> bool:
 
 
 def _takes_less(d: Deriver, inlined: Deriver, definition: Definition) -> bool:
-    """Tell whether a tensor takes more cycles to make, to store and to load than its readers take for what they make of it again."""
-    name = definition.tensors[0].name
-    readers = [x.tensors[0].name for x in d.program.definitions if name in definition_reads(x)]
+    """Tell whether a tensor takes more cycles to make, to store and to load than its readers, those that something needs, take for what
+    they make of it again."""
+    name, after = definition.tensors[0].name, definers(inlined.program)
+    readers = [x for x in d.program.definitions if name in definition_reads(x) and x.tensors[0].name in after]
     size = bytes_of(d, (name,))
     before = _cycles(d, definition) + 2 * from_memory_cycles(size, size, d.machine.l2_bytes)
-    before += sum(_cycles(d, definers(d.program)[r]) for r in readers)
-    return sum(_cycles(inlined, definers(inlined.program)[r]) for r in readers) < before
+    before += sum(_cycles(d, x) for x in readers)
+    return sum(_cycles(inlined, after[x.tensors[0].name]) for x in readers) < before
 
 
 def _cycles(d: Deriver, definition: Definition) -> float:

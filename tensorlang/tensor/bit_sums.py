@@ -9,8 +9,9 @@
 
 What is asked for each value of a binder are bits of one word, where it combines bits of words that the binder does not choose: sums then
 count the ones of that word, `any` and `all` compare it, `min` and `max` of the binder are the places of its lowest and highest 1.
-Integers are counted modulo their type, as sums are; floats only where a sum is of nothing else, and so exact. `popcount` is written as sums
-of neighbouring bits, then of pairs, then of fours (`codegen.loops.bit_counts`).
+Integers are counted modulo their type, as sums are; floats only where a sum is of nothing else, and so exact. Nothing is read at places
+from data that only some bits ask for. `popcount` is written as sums of neighbouring bits, then of pairs, then of fours
+(`codegen.loops.bit_counts`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import dropwhile
 from operator import or_
 
 from codegen.dtypes import DType, i64, limits, u8, u16, u32, u64
 from polyhedral import affine
 from polyhedral.expr import TRUE, Int
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.facts import has_gather
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import (
     Binary,
@@ -124,8 +127,12 @@ class _AtOnce:
             return None
         if not others and e.where != TRUE:
             return None
-        asked = [c for c in operands("and", e.filter) if k in index_names(c)] if e.filter is not None else []
-        rest = [c for c in operands("and", e.filter) if k not in index_names(c)] if e.filter is not None else []
+        conditions = list(operands("and", e.filter)) if e.filter is not None else []
+        after_bits = list(dropwhile(lambda c: k not in index_names(c), conditions))[1:]
+        if any(map(has_gather, after_bits)) or (any(k in index_names(c) for c in conditions) and any(map(has_gather, e.body))):
+            return None
+        asked = [c for c in conditions if k in index_names(c)]
+        rest = [c for c in conditions if k not in index_names(c)]
         values = range(low, low + count)
         match e.reducer.kind:
             case "sum":
@@ -169,7 +176,7 @@ class _AtOnce:
         start = e.init or e.reducer.identity
         bits, [body], [into] = self._bits(asked, k, values), e.body, e.reducer.dtypes
         number = body.value if isinstance(body, Cast) and into.is_integer else body
-        if start is None or bits is None or bits.scale != 1 or number != IndexValue(AffineName(k)) or values[-1] > limits(into)[1]:
+        if start is None or bits is None or bits.scale != 1 or number != IndexValue(AffineName(k)) or not _fits(values, into):
             return None
         u, lowest, dtype = Name(self.fresh("u")), e.reducer.kind == "min", bits.dtype
         below = Binary("bitand", Unary("bitnot", u), Binary("-", u, Const(1, dtype)))
@@ -177,8 +184,8 @@ class _AtOnce:
         place: Expr = Binary("-", Cast(i64, before), Const(bits.offset + (not lowest), i64))
         place = place if into == i64 else Cast(into, place)
         place = place if e.init is None else Binary("min" if lowest else "max", start[0], place)
-        some = chained("and", [*rest, Compare("!=", u, Const(0, dtype))], e.span)
-        return Let(u.name, _masked(bits, values), Select(some, place, start[0]), span=e.span)
+        found = Let(u.name, _masked(bits, values), Select(Compare("!=", u, Const(0, dtype)), place, start[0]), span=e.span)
+        return Select(chained("and", rest, e.span), found, start[0], span=e.span) if rest else found
 
     def _word(self, k: str, values: range, asked: Iterable[Expr]) -> tuple[Expr, DType] | None:
         bits = self._bits(asked, k, values)
@@ -203,7 +210,7 @@ class _AtOnce:
             case Unary("not", value):
                 bits = self._of(value, k, values)
                 return None if bits is None else bits.map(lambda word: Unary("bitnot", word))
-            case Binary("and" | "or" as op, lhs, rhs):
+            case Binary("and" | "or" as op, lhs, rhs) if not has_gather(rhs):
                 bits = self._of(lhs, k, values)
                 return None if bits is None else bits.with_(op, self._of(rhs, k, values))
             case Select(cond, Const(then), Const(orelse)) if {then, orelse} == {0, 1}:
@@ -282,6 +289,12 @@ def _with_constants(e: Expr) -> Expr:
 
 def _filled_once(word: Expr, by: int, dtype: DType) -> Expr:
     return Binary("bitor", word, _shr(word, by, dtype))
+
+
+def _fits(values: range, dtype: DType) -> bool:
+    """Tell whether a type has all of some numbers, and so their order."""
+    low, high = limits(dtype)
+    return bool(low <= values[0] and values[-1] <= high)
 
 
 def _masked(bits: _Bits, values: range) -> Expr:

@@ -44,6 +44,7 @@ TAKEN = [
     ("u32", "bool", "all(k in 0..32, bitand(shr(x[i, 0], u32(k)), 1) == 1) (bitand(shr(x[i, 1], u32(k)), 1) == 1)"),
     ("u32", "i64", "min(k in 0..32, bitand(shr(x[i, 0], u32(k)), 1) == 1, from 32) k"),
     ("i64", "i32", "max[i32](k in 5..64, bitand(shl(1, k), x[i, 0]) == shl(1, k), from -1) i32(k)"),
+    ("u32", "i64", "min(k in 0..32, w[i] >= 0, bitand(shr(x[i64(w[i]), 0], u32(k)), 1) == 1, from 32) k"),
     ("u8", "i64", "max(k in 0..7, bitand(shr(x[i, 0], u8(k + 1)), 1) == 1, from -1) k"),
 ]  # fmt: skip
 
@@ -75,6 +76,10 @@ def test_other_binders_stay() -> None:
         "i32(sum[f32](k in 0..32, from 16777216) f32(bitand(shr(x[i, 0], u32(k)), 1)))",
         "i32(sum[f32](k in 0..32) f32(bitand(shr(x[i, 0], u32(k)), 1)) * 0.1)",
         "sum[i32](k in 0..32, bitand(x[i, 0], shl(1, u32(k))) == 1) 1",
+        "i32(min[u8](k in -4..4, bitand(shr(x[i, 0], u32(k + 4)), 1) == 1, from 255) u8(k))",
+        "sum[i32](k in 0..32, bitand(shr(x[i, 0], u32(k)), 1) == 1) w[i64(w[i])]",
+        "sum[i32](k in 0..32, bitand(shr(x[i, 0], u32(k)), 1) == 1, w[i64(w[i])] > 0) 1",
+        "i32(any(k in 0..32) (bitand(shr(x[i, 0], u32(k)), 1) == 1 and bitand(shr(x[i64(w[i]), 0], u32(k)), 1) == 1))",
     ],
 )
 def test_what_are_not_bits_of_one_word_stays(value: str) -> None:

@@ -536,8 +536,9 @@ def _captures(e: Emitter, loop: For, scope: Scope) -> list[str]:
     used = names(*loop.body) | {n.buffer for n in walk(*loop.body) if isinstance(n, Load | Store | Prefetch)}
     found: dict[str, str] = {}
     plan_names = {v for i in e.module.plan.offsets.values() for v in free_vars(i)}
+    extents = free_vars(*(n for name in used if isinstance(s := scope.buffers.get(name), Memory) for n in s.buffer.shape))
     for name, p in scope.vars.items():
-        if name in used or name in plan_names or any(isinstance(n, Var) and n.name == name for n in walk(*loop.body)):
+        if name in used or name in plan_names or name in extents or any(isinstance(n, Var) and n.name == name for n in walk(*loop.body)):
             found.update(dict.fromkeys(sorted(p.atoms()), "i64"))
     for name in sorted(used):
         if name in scope.lets and scope.lets[name].text.startswith("%"):

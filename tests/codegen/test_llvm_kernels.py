@@ -237,6 +237,16 @@ def test_a_parallel_loop_gives_each_thread_its_own_scratch(n: int) -> None:
     check(PARALLEL, {"N": n, "M": m}, targets=LEVELS[-1:], x=x, y=np.zeros_like(x), total=np.zeros(n, np.float32))
 
 
+def test_the_body_of_a_parallel_loop_knows_the_extents_of_what_it_chooses_from() -> None:
+    text = """
+func f(N, M)(c: f32[N], out y: f32[N, M]) {
+    alloc t: f32[max(0, N - 1) + 1, M] heap
+    for i in 0 .. N { for j in 0 .. M { t[i, j] = f32(index(i + j)) } }
+    for i in 0 .. N parallel { for j in 0 .. M { y[i, j] = select(c[i] > 0.0_f32, t[i, j], 5.0_f32) } }
+}"""
+    check(text, {"N": 4, "M": 3}, targets=LEVELS[-1:], c=np.array([1, -1, 0, 2], np.float32), y=np.zeros((4, 3), np.float32))
+
+
 def _index_text(draw: st.DrawFn, depth: int) -> str:
     """Return index arithmetic over a lane `i`, a loop variable `k`, an unrolled variable `u` and a size `N`."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:

@@ -164,7 +164,7 @@ def permutation(program: Program) -> tuple[int, ...] | None:
     if not isinstance(value, Read) or len(program.params) != 1:
         return None
     definition, source = program.definitions[0], program.params[0]
-    if not _ungrouped(source) or not _ungrouped(definition.tensors[0]) or definition.tensors[0].dtype != source.dtype:
+    if not is_ungrouped(source) or not is_ungrouped(definition.tensors[0]) or definition.tensors[0].dtype != source.dtype:
         return None
     places = {axis: k for k, axis in enumerate(definition.axes)}
     index = [places.get(slot.name) if isinstance(slot, Name) else None for slot in value.index]
@@ -196,7 +196,8 @@ def identity_source(program: Program) -> str | None:
     return source.name if read == wanted else None
 
 
-def _ungrouped(tensor: Tensor) -> bool:
+def is_ungrouped(tensor: Tensor) -> bool:
+    """Tell whether every axis of a tensor is a dimension that the caller sees."""
     return all(n == 1 for n in tensor.grouping)
 
 

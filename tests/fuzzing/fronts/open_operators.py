@@ -94,7 +94,7 @@ def _is_founded(case: Case, opened: Operators, arrays: list[Array]) -> bool:
     except CompileError as refused:
         problem = refused.diagnostics[0]
         read = case.text[problem.labels[0].span.start : problem.labels[0].span.end] if problem.labels else ""
-        if problem.code == "T0301" and read.endswith(("| reflect]", "| wrap]")):
+        if problem.code == "T0301" and read.rstrip(")").endswith(("| reflect]", "| wrap]")):
             return True
         named = {name: int(size) for name, size in re.findall(r"\b([A-Z])=(\d+)", problem.title.rpartition(" when ")[2])}
         known = _outcome(_compiled(case, "static"), list(arrays_of(case, {**case.sizes[0], **named}).values()), SIDES[0])

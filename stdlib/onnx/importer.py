@@ -486,6 +486,7 @@ class _Import:
             if value.name in made or self._is_new_constant(value):
                 before = self._known_as(name, value.dtype)
                 if before is not None:
+                    self.builder.texts |= {before.name} if value.name in self.builder.texts else set()
                     return before  # what computes it again is not read
                 if value.name not in renamed:
                     renamed[value.name] = name

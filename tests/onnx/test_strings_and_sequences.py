@@ -99,6 +99,15 @@ def test_strings_that_differ_are_found_in_the_order_of_their_characters() -> Non
     assert named(np.array([1, -2]), np.array(2), words("no", "yes")).tolist() == [["no", "yes"], ["yes", "no"]]
 
 
+def test_strings_that_compiled_code_computes_are_strings_to_the_host() -> None:
+    nodes = [
+        helper.make_node("LabelEncoder", ["i"], ["words"], domain="ai.onnx.ml", keys_int64s=[0, 1], values_strings=["10", "20"]),
+        helper.make_node("Cast", ["words"], ["y"], to=INT64),
+    ]
+    found = compiled(nodes, [value("i", INT64, [3])], [value("words", STRING, None), value("y", INT64, None)])
+    assert [array.tolist() for array in found(np.array([1, 0, 1]))] == [["20", "10", "20"], [20, 10, 20]]
+
+
 def test_strings_of_a_run_are_forgotten_after_it() -> None:
     found = compiled([helper.make_node("Identity", ["a"], ["y"])], [value("a", STRING, ["n"])], [value("y", STRING, ["n"])])
     before = len(texts._constants)

@@ -69,7 +69,8 @@ def _reduced(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer
     lifted = _lift(ctx, reducer, terms.body, _position(terms.parts.binders, node.span), node.span)
     init = None if terms.init is None else _lift(ctx, reducer, terms.init, Num(0), node.span)
     langs = _component_types(ctx, scope, node, reducer, terms.body, lifted)
-    accs = _accumulators(ctx, scope, node, langs)
+    named = _accumulators(ctx, scope, node, langs)
+    accs = tuple(map(compute_dtype, named))
     body = tuple(_accumulated(v, lang, acc, node.span) for v, lang, acc in zip(lifted, langs, accs, strict=True))
     start = None
     if init is not None:
@@ -78,8 +79,7 @@ def _reduced(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer
     if not _may_regroup(ctx, reducer, made, start is not None):
         made = replace(made, commutative=False, kind=None)
     reduce = ir.Reduce(made, terms.parts.binders, body, terms.where, terms.filter, start, span=node.span)
-    results = tuple(acc if node.acc else lang for lang, acc in zip(langs, accs, strict=True))
-    return _result(ctx, scope, reducer, reduce, results, node.span)
+    return _result(ctx, scope, reducer, reduce, named if node.acc else tuple(langs), node.span)
 
 
 def _may_regroup(ctx: Context, reducer: sx.Reducer, made: ir.Reducer, has_start: bool) -> bool:
@@ -350,8 +350,9 @@ def _component_types(
 
 
 def _accumulators(ctx: Context, scope: Scope, node: sx.Reduction, langs: list[DType | None]) -> tuple[DType, ...]:
+    """Return the language type in which each component accumulates: narrow floats are computed in f32, as everywhere."""
     if not node.acc:
-        return tuple(compute_dtype(lang) if lang is not None else f32 for lang in langs)
+        return tuple(lang if lang is not None else f32 for lang in langs)
     if len(node.acc) not in (1, len(langs)):
         raise error(
             "T0125",

@@ -451,6 +451,11 @@ def test_the_terms_of_a_reduction_that_are_numbers_take_the_type_of_its_accumula
     assert (found.code, found.help) == ("T0117", "cast the body: `i64(1)`, or name the accumulator: `prod[i64](k) …`")
 
 
+def test_a_narrow_float_that_is_named_for_what_accumulates_is_computed_as_wider_ones_are() -> None:
+    text = "op f(x: bf16[N], c: f32[N]) -> (y: bf16) {\n y = sum[bf16](i, c[i] > 0, from 1) x[i]\n}"
+    assert run(load(text), "f", np.array([256, 1, 9], bf16.numpy), np.array([1, 2, -1], np.float32)) == 258
+
+
 def test_terms_that_are_numbers_with_a_point_are_asked_for_a_type_that_has_one() -> None:
     (found,) = mistakes("op f(x: f32[N]) -> (y: f32) {\n y = sum(i in 0..N) 1.0\n}")
     assert (found.code, found.help) == ("T0117", "cast the body: `f32(1)`, or name the accumulator: `sum[f32](k) …`")

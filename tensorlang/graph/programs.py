@@ -164,7 +164,7 @@ def permutation(program: Program) -> tuple[int, ...] | None:
     if not isinstance(value, Read) or len(program.params) != 1:
         return None
     definition, source = program.definitions[0], program.params[0]
-    if not is_ungrouped(source) or not is_ungrouped(definition.tensors[0]) or definition.tensors[0].dtype != source.dtype:
+    if is_grouped(source) or is_grouped(definition.tensors[0]) or definition.tensors[0].dtype != source.dtype:
         return None
     places = {axis: k for k, axis in enumerate(definition.axes)}
     index = [places.get(slot.name) if isinstance(slot, Name) else None for slot in value.index]
@@ -196,9 +196,9 @@ def identity_source(program: Program) -> str | None:
     return source.name if read == wanted else None
 
 
-def is_ungrouped(tensor: Tensor) -> bool:
-    """Tell whether every axis of a tensor is a dimension that the caller sees."""
-    return all(n == 1 for n in tensor.grouping)
+def is_grouped(tensor: Tensor) -> bool:
+    """Tell whether a dimension of a tensor that the caller sees is not one axis: several make it up, or none."""
+    return any(n != 1 for n in tensor.grouping)
 
 
 # ---------------------------------------------------------------- programs

@@ -16,7 +16,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from tensorlang.graph.edit import Additions, members, producers
 from tensorlang.graph.nodes import Graph, Kernel, Node, View
-from tensorlang.graph.programs import axes_of, expressions, here, is_pointwise, is_single, is_ungrouped, reads_in_place, reduces, with_sizes
+from tensorlang.graph.programs import axes_of, expressions, here, is_grouped, is_pointwise, is_single, reads_in_place, reduces, with_sizes
 from tensorlang.graph.sizes import is_one, same, same_shape, to_expr
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Slot
@@ -85,14 +85,14 @@ def _places(values: Additions, node: Kernel, shape: Sequence[int]) -> list[_Plac
     """Return where each parameter is read over the box `shape`; None where one is read at places that say nothing of it, as those along
     a few axes of a dimension do."""
     definition = node.program.definitions[0]
-    kept = _kept_axes(values[node.outputs[0]].shape, definition.axes, shape) if is_ungrouped(definition.tensors[0]) else {}
+    kept = {} if is_grouped(definition.tensors[0]) else _kept_axes(values[node.outputs[0]].shape, definition.axes, shape)
     found = []
     for name, param in zip(node.inputs, node.program.params, strict=True):
         if reads_in_place(node.program, param.name):
             found.append(_Place(tuple(shape), here(axes_of(len(shape)))))
             continue
         indices = {r.index for r in expressions(node.program) if isinstance(r, Read) and r.tensor == param.name}
-        is_plain = len(indices) == 1 and is_ungrouped(param)
+        is_plain = len(indices) == 1 and not is_grouped(param)
         place = _along(next(iter(indices)), values[name].shape, kept, shape) if is_plain else None
         if place is None:
             return None

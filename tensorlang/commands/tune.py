@@ -37,11 +37,13 @@ def tune(
 ) -> None:
     """Try schedules for some time: each is proven, its results are compared with those of the own schedule, and it is measured beside that
     in a process of its own. What became of each is kept beside the cache, so that the next search goes on."""
-    from tensorlang.shell.files import write_text
+    from tensorlang.shell.files import check_can_write, write_text
     from tensorlang.shell.progress import Bar
     from tensorlang.tuning.tune import Tuned, TunedModel, tuned_text
     from tensorlang.tuning.tune import tune as tuned
 
+    if output is not None:
+        check_can_write(output)
     found: Tuned | TunedModel
     if file.suffix == ".tl":
         operator, values = operator_of(file, arguments, threads, HOST, options=model_options)

@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from errno import EISDIR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -106,6 +107,18 @@ def _mode(path: Path) -> int:
         mask = os.umask(0)
         os.umask(mask)
         return 0o666 & ~mask
+
+
+def check_can_write(path: Path) -> None:
+    """Raise CompileError C0203 where no file can be written, before what it is to hold takes long to find."""
+    path = path.resolve()
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, "is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as problem:
+        raise write_error(path, problem) from None
 
 
 def write_error(path: Path, problem: OSError) -> CompileError:

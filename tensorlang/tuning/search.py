@@ -14,6 +14,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from codegen.store import Cache, default_directory
 from tensorlang.shell.variants import LEAST_GAIN, variants
@@ -21,6 +22,7 @@ from tensorlang.tuning.subjects import Answer, Tunable
 
 ENDED = "ended"
 """What became of a schedule over which two processes died, or did not answer."""
+_FAILURES = ("refused", "wrong", ENDED)
 _KIN = 8
 """How many schedules kernels of other sizes are told of."""
 
@@ -56,7 +58,7 @@ class Search:
     @property
     def outcomes(self) -> Mapping[str, int]:
         """Of how many schedules each thing became."""
-        counts = dict.fromkeys(("measured", "refused", "wrong", ENDED), 0)
+        counts = dict.fromkeys(("measured", *_FAILURES), 0)
         for outcome in self._known.values():
             counts[outcome if isinstance(outcome, str) else "measured"] += 1
         return counts
@@ -82,41 +84,55 @@ class Search:
             self._asked[text] = died
             return False
         self._asked.pop(text, None)
-        self._known[text] = ENDED if answer is None else answer
-        self._database.put(self.tunable.key, json.dumps(self._known).encode())
+        self._note(text, ENDED if answer is None else answer)
         return True
 
     def fastest(self) -> Found:
         """Return the fastest schedule so far."""
         found = [(text, value) for text, value in self._known.items() if isinstance(value, float)]
         text, ratio = max(found, key=lambda pair: pair[1], default=("", 1.0))
-        name, own = self.tunable.name, self.tunable.own
-        return Found(name, ratio, tuple(text.splitlines())) if ratio > 1.0 else Found(name, 1.0, own)
+        return Found(self.tunable.name, ratio, tuple(text.splitlines())) if ratio > 1.0 else self.own()
+
+    def own(self) -> Found:
+        """Return the schedule that the kernel has by itself."""
+        return Found(self.tunable.name, 1.0, self.tunable.own)
 
     def confirmed(self, ratio: float | None) -> Found:
-        """Return the fastest schedule, which is so many times as fast when it is measured once more (None: it was not). Kernels of other
-        sizes begin with it."""
+        """Return the fastest schedule, which is so many times as fast when it is measured once more (None: it was not), the own one where
+        that gains too little. Searches and kernels of other sizes begin with it."""
         found = self.fastest()
-        found = found if ratio is None else Found(found.kernel, ratio, found.schedule)
+        if ratio is not None:
+            found = Found(found.kernel, ratio, found.schedule)
+            self._note("\n".join(found.schedule), ratio)
         if found.ratio < LEAST_GAIN:
-            return Found(found.kernel, 1.0, self.tunable.own)
-        kin = {**self._read(self.tunable.kin), "\n".join(found.schedule): found.ratio}
-        best = sorted(kin.items(), key=lambda pair: -float(pair[1]))[:_KIN]
+            return self.own()
+        kin = {**self._kin(), "\n".join(found.schedule): found.ratio}
+        best = sorted(kin.items(), key=lambda pair: -pair[1])[:_KIN]
         self._database.put(self.tunable.kin, json.dumps(dict(best)).encode())
         return found
 
+    def _note(self, text: str, outcome: Answer | str) -> None:
+        """Keep what became of a schedule, beside what others have found meanwhile."""
+        self._known = {**self._read(self.tunable.key), **self._known, text: outcome}
+        self._database.put(self.tunable.key, json.dumps(self._known).encode())
+
     def _read(self, key: str) -> dict[str, Answer | str]:
+        """Return what is stored, without what no search has written."""
         try:
             found = json.loads(self._database.get(key) or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return {text: value for text, value in found.items() if _is_outcome(value)} if isinstance(found, dict) else {}
+
+    def _kin(self) -> dict[str, float]:
+        """Return the schedules that were fastest for kernels of other sizes, and how many times as fast they were."""
+        return {text: value for text, value in self._read(self.tunable.kin).items() if isinstance(value, float)}
 
     def _is_new(self, text: str) -> bool:
         return text not in self._known and text not in self._asked
 
     def _beginning(self) -> Iterator[str]:
-        yield from self._read(self.tunable.kin)
+        yield from self._kin()
         yield from ("\n".join(lines) for lines in self.tunable.first)
 
     def _near(self) -> Iterator[str]:
@@ -126,3 +142,7 @@ class Search:
         if one and not any(self._is_new("\n".join(lines)) for lines in one):
             for lines in self._random.sample(one, min(4, len(one))):
                 yield from ("\n".join(v.lines) for v in variants(self.tunable.program, lines))
+
+
+def _is_outcome(value: object) -> bool:
+    return value in _FAILURES if isinstance(value, str) else isinstance(value, float) and 0 < value < inf

@@ -11,8 +11,10 @@ apart: what is fast on one need not be on another.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
@@ -35,6 +37,8 @@ _TRIAL_SECONDS = 0.1
 """For which a candidate and the own schedule take turns."""
 _FINAL_SECONDS = 1.0
 """For which the fastest is measured once more: the fastest of many trials was lucky, too."""
+_FINAL_TRIALS = 3
+"""How many of a kernel are measured once more, where the ones before were lucky alone."""
 _ROUND_SECONDS = 1.0
 """After which progress is told, and machines are looked for that have joined a cluster."""
 
@@ -138,7 +142,9 @@ def tune(
     each; machines may come, go and differ.
 
     Raises CompileError C0103 for operators on devices and of other origin and models whose shapes depend on data, C0146 where
-    there is no Ray or no such cluster, and what a call raises."""
+    there is no Ray or no such cluster, C0149 for `seconds` that are no time, and what a call raises."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < inf:
+        raise error("C0149", f"`seconds` is {seconds!r:.60}", help="give how long to look: `seconds=60`; an interrupt ends it early")
     subject = _subject(what, args, named)
     workers = _workers(subject, cluster)
     tuning = _Tuning(workers, seed, progress)
@@ -275,6 +281,7 @@ class _Tuning:
             self._hear(_ROUND_SECONDS)
         waiting = {name: machine.promising() for name, machine in self.machines.items()}
         asked: dict[Worker, tuple[_Machine, int]] = {}
+        lucky: Counter[tuple[str, int]] = Counter()
         while asked or any(waiting.values()):
             for worker in self._workers.idle(0.0 if asked else _ROUND_SECONDS):
                 machine = self._machine(worker)
@@ -288,13 +295,18 @@ class _Tuning:
                 machine, kernel = asked.pop(worker)
                 ratio = answer if isinstance(answer, float) else 1.0
                 machine.confirmed[kernel] = machine.searches[kernel].confirmed(ratio)
+                if machine.confirmed[kernel].ratio >= LEAST_GAIN:
+                    continue
+                lucky[machine.name, kernel] += 1
+                if lucky[machine.name, kernel] < _FINAL_TRIALS:
+                    waiting[machine.name] += (pair for pair in machine.promising() if pair[0] == kernel)
 
 
 def _report(what: Operator | CompiledModel, machine: _Machine, interrupted: bool) -> Report:
     searches = machine.searches
     outcomes = {kind: sum(s.outcomes[kind] for s in searches) for kind in searches[0].outcomes} if searches else {}
     known = sum(s.known_before for s in searches)
-    best = {k: machine.confirmed.get(k) or s.confirmed(None if interrupted else 1.0) for k, s in enumerate(searches)}
+    best = {k: machine.confirmed.get(k) or (s.confirmed(None) if interrupted else s.own()) for k, s in enumerate(searches)}
     if isinstance(what, Operator):
         return Tuned(what, machine.name, best[0].ratio, best[0].schedule, outcomes, known, interrupted)
     faster = {k: found for k, found in best.items() if found.ratio >= LEAST_GAIN}

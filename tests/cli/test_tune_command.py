@@ -45,6 +45,13 @@ def test_the_command_writes_schedules_of_a_model_that_others_take(
     assert code == 0 and "tuned" in out
 
 
+def test_where_nothing_can_be_written_is_told_before_the_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "f.tl").write_text(TEXT)
+    for place in (tmp_path / "none" / "s.tl", tmp_path):
+        code, out, err = run(capsys, "tune", str(file), "a=f32[8,5]", "b=f32[5,32]", "-o", str(place))
+        assert code == 1 and "C0203" in err and not out
+
+
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     assert "O00" in run(capsys, "tune", str(tmp_path / "net.onnx"))[2]

@@ -78,9 +78,8 @@ def _entry(content: Bytes, start: int, end: int) -> Iterator[bytes]:
 def inside(folder: Path, location: str) -> Path | None:
     """Return the path that `location` names, with the separators of any system, links resolved; None for one that does not lead into
     `folder`."""
-    parts = PureWindowsPath(location)
-    if not location or "\0" in location or parts.anchor:
+    if not location or "\0" in location or PureWindowsPath(location).root:
         return None
     root = Path(os.path.realpath(folder))
-    path = Path(os.path.realpath(root.joinpath(*parts.parts)))
+    path = Path(os.path.realpath(root / location.replace("\\", "/")))
     return path if path.is_relative_to(root) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -45,20 +45,20 @@ def in_case(found: Program, symbols: Symbols | None) -> Program:
     """Return an operator for the side of conditions on sizes that samples are on, where that decides what is computed."""
     if symbols is None or not found.sizes:
         return found
+    return decided_by_sizes(found, partial(holds, symbols=symbols))[0]
 
-    def holds(condition: Cond) -> bool:
-        match condition:
-            case Compare(op, lhs, rhs):
-                assert symbols is not None
-                return symbols.decided(formula_of(symbols.size(affine.sub(lhs, rhs))), op)
-            case And(parts):
-                return all(holds(part) for part in parts)
-            case Or(parts):
-                return any(holds(part) for part in parts)
-            case Not(part):
-                return not holds(part)
 
-    return decided_by_sizes(found, holds)[0]
+def holds(condition: Cond, symbols: Symbols) -> bool:
+    """Tell whether a condition on sizes holds, which is assumed from here on where it holds for the samples alone."""
+    match condition:
+        case Compare(op, lhs, rhs):
+            return symbols.decided(formula_of(symbols.size(affine.sub(lhs, rhs))), op)
+        case And(parts):
+            return all(holds(part, symbols) for part in parts)
+        case Or(parts):
+            return any(holds(part, symbols) for part in parts)
+        case Not(part):
+            return not holds(part, symbols)
 
 
 def sizes_program(value: Value, array: Array) -> Program:

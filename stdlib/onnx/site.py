@@ -23,7 +23,7 @@ import numpy as np
 from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral.expr import Int
-from stdlib.onnx.graph_builder import KNOWN_ELEMENTS, Builder, in_case, program
+from stdlib.onnx.graph_builder import KNOWN_ELEMENTS, Builder, holds, in_case, program
 from stdlib.onnx.items import (
     Argument,
     GrowingSequence,
@@ -451,18 +451,23 @@ class Site:
         return made
 
     def _agree(self, found: Program, inputs: Sequence[Value]) -> None:
-        """See to it that open sizes are equal which a program takes for one. Raises Refusal, and OpenSize where a size of the program's own
-        follows from none of them, such as how many channels a group has."""
+        """See to it that open sizes are equal which a program takes for one, and are as it requires. Raises Refusal, and OpenSize where a
+        size of the program's own follows from none of them, such as how many channels a group has."""
+        symbols = self.builder.symbols
         for tensor, value in zip(found.params, inputs, strict=True):
             if not is_open(value.shape):
                 continue
-            symbols = self.builder.symbols
             if symbols is not None and not all(symbols.knows(name) for e in tensor.shape for name in affine.names(e)):
                 extents: Sequence[Any] = value.shape
                 raise OpenSize(*(n for n in extents if isinstance(n, Size)), why=f"{self.node.op} takes an extent apart")
-            if shape_in(tensor, self.builder.symbols) != value.shape:
-                shapes = ", ".join(f"{quoted(v.name)}: {v.dtype}{list(v.shape)}" for v in inputs)
-                raise Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {shapes}")
+            if shape_in(tensor, symbols) != value.shape:
+                raise self._unfit(inputs)
+        if symbols is not None and not holds(found.context, symbols):
+            raise self._unfit(inputs)
+
+    def _unfit(self, inputs: Sequence[Value]) -> Refusal:
+        shapes = ", ".join(f"{quoted(v.name)}: {v.dtype}{list(v.shape)}" for v in inputs)
+        return Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {shapes}")
 
     def apply_segments(self, found: Program, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Return the results of a program for these inputs, as `apply` does; it may call kernels that are not in the language."""

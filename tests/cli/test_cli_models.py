@@ -66,6 +66,7 @@ def test_check_reports_what_of_a_model_cannot_be_compiled(capsys: Any, tmp_path:
     [
         (helper.make_node("Relu", ["x"], ["y"]), None),
         (helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3]), "; while it is open, it is sound where batch >= 3"),
+        (helper.make_node("ArgMax", ["x"], ["y"], axis=2), "; while it is open, it is sound where 0 < batch, batch < 2147483648"),
         (helper.make_node("NonZero", ["x"], ["y"]), ""),
     ],
 )

@@ -479,7 +479,8 @@ def on_disk(folder: Path, m: ModelProto) -> Path:
 def test_external_data_in_the_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "w.bin").write_bytes(b"\0" * 8 + struct.pack("<18f", *range(18)))
-    for location in ("sub/w.bin", ".\\sub\\w.bin"):  # as systems write it
+    (tmp_path / "w:0").write_bytes((tmp_path / "sub" / "w.bin").read_bytes())
+    for location in ("sub/w.bin", ".\\sub\\w.bin", "w:0"):  # as systems write it
         graph = Importer().load(on_disk(tmp_path, outside(sound(), location, offset="8", length="72")))
         assert np.array_equal(graph.constants["w"].reshape(-1), np.arange(18, dtype=np.float32))
 

@@ -419,6 +419,15 @@ def test_inputs_are_checked_when_sizes_are_open() -> None:
         model.run({"x": x.astype(np.float64), "past": past[:2]})
 
 
+def test_code_for_open_sizes_runs_for_those_alone_that_its_operators_are_for() -> None:
+    n = Net()
+    data = n.model({"x": ["rows", "columns"]}, n.op("ArgMax", "x", axis=1), types={"v0": TensorProto.INT64})
+    model = tl.compile(data, threads=1, sizes="symbolic")
+    check(model, data, combinations(rows=[2, 0], columns=[3, 4]))
+    with pytest.raises(CompileError, match="O012"):
+        model.run({"x": np.ones((2, 0), np.float32)})
+
+
 def test_an_index_that_is_out_of_range_is_named_when_sizes_are_open() -> None:
     data = embedded()
     model = tl.compile(data, threads=1, sizes="symbolic")

@@ -21,7 +21,7 @@ def under(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> Scope:
     may be NaN, nothing is known: 0.5 is greater than 0 and becomes 0."""
     facts = dict(scope.refined)
     for op, a, b in _facts(ctx, scope, cond, holds):
-        for op_, x, y in ((op, a, b), (_FLIPPED[op], b, a)):
+        for op_, x, y in ((op, a, b), (ir.MIRRORED[op], b, a)):
             if isinstance(x, Val) and isinstance(y, Num | Idx) and (x.dtype is None or x.dtype.is_integer):
                 for same in _spellings(x):
                     facts[same] = _narrowed(op_, *facts.get(same, (None, None)), arith.interval(y)[0], scope.ranges)
@@ -33,7 +33,6 @@ def _spellings(value: Val) -> tuple[ir.Expr, ...]:
     return (value.expr, ir.Cast(i64, value.expr)) if arith.is_narrow(value.dtype) else (value.expr,)
 
 
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
 
 
@@ -56,7 +55,7 @@ def _facts(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> list[tuple
             said = [op if holds else _NEGATED.get(op, "!=") for op in ops]
             found = [(op, a, b) for op, a, b in zip(said, values, values[1:], strict=False)]
             bits = [fact for of in found for fact in _without_bit(scope, *of)]
-            return [(op, a, b) for op, a, b in found if op in _FLIPPED] + bits
+            return [(op, a, b) for op, a, b in found if op != "!="] + bits
         case _:
             return []
 

@@ -29,6 +29,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.facts import has_gather
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import (
+    MIRRORED,
     Binary,
     Binder,
     Cast,
@@ -59,13 +60,12 @@ from tensorlang.tensor.walk import (
 )
 
 WORDS = {dtype.bits: dtype for dtype in (u8, u16, u32, u64)}
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 IS_ONE, IS_ZERO = {("!=", 0), ("==", 1), (">", 0), (">=", 1)}, {("==", 0), ("!=", 1), ("<", 1), ("<=", 0)}
 
 
 def with_bit_sums(program: Program) -> Program:
     """Return `program` with such reductions taken at once; every result stays the same, bit for bit."""
-    if not any(_may_ask(e) for d in program.definitions for p in d.pieces for e in reduces(p.value)):
+    if not any(map(_has_bits, program.definitions)):
         return program
     at_once = _AtOnce(types_of(program), fresh_for(program))
     return redefined(program, (map_pieces(d, at_once.expr) if _has_bits(d) else d for d in program.definitions))

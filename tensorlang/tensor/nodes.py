@@ -108,9 +108,14 @@ class Binary(Node):
     rhs: Expr
 
 
+Comparison: TypeAlias = Literal["<", "<=", ">", ">=", "==", "!="]
+MIRRORED: Mapping[str, Comparison] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+"""What says the same of two values that have changed places."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compare(Node):
-    op: Literal["<", "<=", ">", ">=", "==", "!="]
+    op: Comparison
     lhs: Expr
     rhs: Expr
 

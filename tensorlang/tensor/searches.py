@@ -31,6 +31,7 @@ from tensorlang.tensor.facts import has_gather
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.lift import outlined
 from tensorlang.tensor.nodes import (
+    MIRRORED,
     Binary,
     Binder,
     Cast,
@@ -82,7 +83,6 @@ FEW = 4
 """Terms are few where they are less than one of so many: what is between two places is no whole number of vectors."""
 SMALL = 1 << 30
 """Places below which so many bits are computed with as many processors fetch elements by."""
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
 SUM = Reducer("sum", ("a",), ("b",), (i64,), (Binary("+", Name("a"), Name("b")),), (Const(0, i64),), True, "sum")
